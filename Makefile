@@ -1,0 +1,70 @@
+# Everything that a fresh clone needs is made on the way: the environment in .venv, the jars and all data in .local.
+# A second run reinstalls and downloads nothing.
+
+BIN := .venv/bin
+STAMPS := .venv/.stamps
+JARS := .local/cache/jars.stamp
+# Cheap tests first, so that a mistake shows early.
+TESTS := $(wildcard tests/unit tests/contract tests/dags tests/integration tests/faults tests/e2e)
+
+.PHONY: help setup up down demo test lint
+.DELETE_ON_ERROR:
+
+help:  ## Show what can be made.
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '  make %-8s %s\n' "$$name" "$$text"; \
+	done
+
+setup: $(STAMPS)/project $(JARS)  ## Install the environment and fetch the jars; part of all the others.
+
+up: setup  ## Start the local services: Kafka, PostgreSQL, Spark, Airflow.
+	@$(BIN)/batchledger up
+
+down:  ## Stop the local services. Data stays in .local.
+	@if [ -x $(BIN)/batchledger ]; then $(BIN)/batchledger down; fi
+
+demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once.
+	@$(BIN)/batchledger demo
+
+test: lint setup  ## Check the code, then run every test against real services.
+	@$(BIN)/pytest $(TESTS)
+
+lint: $(STAMPS)/project  ## Check style, types and the direction of imports.
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+$(STAMPS)/environment:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+		echo "error: Java 17 or newer is needed, found $${version:-none}: install it, put it on the PATH or name it in JAVA_HOME." >&2; \
+		exit 1; \
+	fi
+	@for python in python3 python3.11 python3.12 python3.13; do \
+		if "$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then \
+			"$$python" -m venv .venv && mkdir -p $(STAMPS) && touch $@; \
+			exit; \
+		fi; \
+	done; \
+	found=$$(python3 --version 2>/dev/null); \
+	echo "error: Python 3.11, 3.12 or 3.13 with its venv module is needed, found $${found:-none}: install it and put it on the PATH." >&2; \
+	exit 1
+
+$(STAMPS)/packages: requirements.txt $(STAMPS)/environment
+	@echo "Installing the packages of requirements.txt into .venv; the first time takes some minutes."
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements.txt || { \
+		echo "error: the packages could not be installed, see above: check the network and the free disk space, then try again." >&2; \
+		exit 1; \
+	}
+	@touch $@
+
+$(STAMPS)/project: pyproject.toml $(STAMPS)/packages
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(JARS): $(wildcard include/batchledger/stack/ivy/*.xml) $(STAMPS)/packages
+	@echo "Fetching the jars of Kafka, PostgreSQL and the Kafka source of Spark."
+	@PYTHONPATH=include $(BIN)/python -m batchledger.stack.jars
+	@touch $@

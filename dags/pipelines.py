@@ -1,0 +1,70 @@
+"""One DAG per pipeline file: plan, stage, audit, publish, and the next run when records were left behind."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, dag, task
+
+from batchledger import airflow_tasks
+from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.errors import ConfigurationError
+
+RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
+
+
+def build_dag(pipeline: PipelineConfig) -> DAG:
+    """The life of a batch as an Airflow graph."""
+
+    @dag(
+        dag_id=pipeline.name,
+        schedule=pipeline.schedule,
+        catchup=False,
+        max_active_runs=1,
+        default_args=RETRIES,
+        tags=["batchledger"],
+        doc_md=f"`{', '.join(pipeline.source.topics)}` → `{pipeline.sink.table}`, {pipeline.delivery}",
+    )
+    def life_of_a_batch() -> None:
+        @task
+        def plan() -> int:
+            return airflow_tasks.plan(pipeline)
+
+        @task
+        def stage(batch_id: int) -> int:
+            return airflow_tasks.stage(pipeline, batch_id)
+
+        @task
+        def audit(batch_id: int) -> int:
+            return airflow_tasks.audit(pipeline, batch_id)
+
+        @task
+        def publish(batch_id: int) -> int:
+            return airflow_tasks.publish(pipeline, batch_id)
+
+        published = publish(audit(stage(plan())))
+        airflow_tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
+
+    return life_of_a_batch()
+
+
+def build_refused_dag(path: Path, error: ConfigurationError) -> DAG:
+    """Show a refused file where people look for its pipeline, without taking the other pipelines down."""
+    dag_id = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
+
+    @dag(dag_id=dag_id, schedule=None, tags=["batchledger", "refused"], doc_md=f"Refused:\n```\n{error}\n```")
+    def refused() -> None:
+        @task
+        def plan() -> None:
+            airflow_tasks.fail(error)
+
+        plan()
+
+    return refused()
+
+
+for path in find_pipeline_files():
+    try:
+        globals()[path.stem] = build_dag(read_pipeline_file(path))
+    except ConfigurationError as error:
+        globals()[path.stem] = build_refused_dag(path, error)

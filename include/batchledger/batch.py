@@ -1,0 +1,129 @@
+"""The life of a batch as frozen values: its plan, its states, its attempts, its position in the source.
+
+A batch is one plan and its life: ``planned -> staged -> audited -> published``, or ``blocked`` / ``discarded``. A new
+attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). No I/O here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from batchledger.offsets import OffsetRange, TopicPartition
+
+
+class BatchState(StrEnum):
+    """Where a batch is in its life."""
+
+    PLANNED = "planned"
+    STAGED = "staged"
+    AUDITED = "audited"
+    PUBLISHED = "published"
+    BLOCKED = "blocked"
+    DISCARDED = "discarded"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no attempt may be opened any more."""
+        return self in (BatchState.PUBLISHED, BatchState.DISCARDED)
+
+
+class Lane(StrEnum):
+    """``live`` moves the position; ``replay`` publishes old ranges again and never moves it."""
+
+    LIVE = "live"
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened."""
+
+    batch_id: int
+    pipeline: str
+    lane: Lane
+    state: BatchState
+    attempt: int
+    attempt_run: str | None
+    ranges: tuple[OffsetRange, ...]
+    lag_left_records: int
+    planned_at: datetime
+
+    @property
+    def label(self) -> str:
+        """How messages name the batch: ``batch 17 of flights``."""
+        return f"batch {self.batch_id} of {self.pipeline}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a batch. ``number`` is the fencing token that every later write carries."""
+
+    batch: Batch
+    number: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """What tells a topic from another of the same name: the cluster's id and the id given at its creation."""
+
+    cluster_id: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """What Kafka holds of one partition now: readable offsets are ``[log_start, end)``.
+
+    ``end`` is the last stable offset under read_committed, the high watermark otherwise.
+    """
+
+    log_start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What Kafka holds of a pipeline's topics at one moment."""
+
+    identity_by_topic: Mapping[str, TopicIdentity]
+    log_by_partition: Mapping[TopicPartition, PartitionLog]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for."""
+
+    partition: TopicPartition
+    origin_offset: int
+    next_offset: int
+    identity: TopicIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a stage step left behind for the audit: rows that nobody sees, and the evidence of what Kafka showed.
+
+    ``reported_rows`` is what the writing tasks say they wrote, so that the audit can compare it with what is there.
+    """
+
+    reported_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One judged check. ``detail`` says the numbers and example coordinates, ready to be read by a person."""
+
+    name: str
+    passed: bool
+    detail: str
+    observed: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
+        """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
+        if not coordinates:
+            return self
+        detail = f"{self.detail}, for example {', '.join(coordinates)}"
+        return replace(self, detail=detail, observed={**self.observed, "coordinates": list(coordinates)})

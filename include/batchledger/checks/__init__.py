@@ -1,0 +1,1 @@
+"""Great Expectations judges facts that were aggregated once."""

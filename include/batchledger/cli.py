@@ -1,0 +1,168 @@
+"""The command line: the same steps as Airflow's tasks, for when Airflow is down, and the questions people ask.
+
+Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for a person. ``--json`` prints exactly one
+JSON document on standard output; everything else goes to standard error.
+"""
+
+import getpass
+import logging
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from batchledger import display
+from batchledger.config import PipelineConfig, load_pipeline
+from batchledger.errors import BatchledgerError
+from batchledger.stack import Home, commands, environment
+
+app = typer.Typer(
+    help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+app.command()(commands.up)
+app.command()(commands.down)
+app.command()(commands.status)
+
+Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+_console = Console(stderr=True)
+
+
+@app.command()
+def migrate(pipeline: Name, as_json: AsJson = False) -> None:
+    """Bring the ledger's tables in the pipeline's warehouse up to date."""
+    from batchledger.ledger.migrate import migrate as run_migrations
+    from batchledger.wiring import ledger_dsn
+
+    before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)))
+    display.show_migration(before, after, as_json)
+
+
+@app.command()
+def produce(
+    pipeline: Name,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="How many to write; the flights pipeline has its own.")
+    ] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic if it has to be created.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Write sample records to the pipeline's topic with an idempotent producer; continue where it was interrupted."""
+    from batchledger.samples import produce_samples
+
+    display.show_produced(produce_samples(load_pipeline(pipeline), records, partitions, _console), as_json)
+
+
+@app.command()
+def plan(pipeline: Name, as_json: AsJson = False) -> None:
+    """Print the ranges that the next batch would take. Changes nothing."""
+    from batchledger import run_batch
+    from batchledger.wiring import build_platform
+
+    display.show_plan(pipeline, run_batch.preview(build_platform(load_pipeline(pipeline))), as_json)
+
+
+@app.command()
+def run(
+    pipeline: Name,
+    until_caught_up: Annotated[bool, typer.Option(help="Go on until no readable record is left.")] = False,
+    batch: Annotated[int | None, typer.Option(help="Take this batch again, a blocked one included.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan, stage, audit and publish without Airflow."""
+    from batchledger import run_batch
+    from batchledger.wiring import build_platform, choose_stage_step
+
+    config = load_pipeline(pipeline)
+    platform, stage = build_platform(config), choose_stage_step(config)
+    published = []
+    while True:
+        done = run_batch.run_once(platform, _run_name(), batch, stage)
+        if done is not None:
+            published.append(done)
+        if done is None or batch is not None or not until_caught_up:
+            break
+    display.show_run(pipeline, published, as_json)
+
+
+@app.command()
+def batches(
+    pipeline: Name,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the batches of a pipeline, the newest first."""
+    from batchledger.ledger.history import list_batches
+    from batchledger.wiring import ledger_dsn
+
+    display.show_batches(pipeline, list_batches(ledger_dsn(load_pipeline(pipeline)), pipeline, limit), as_json)
+
+
+@app.command()
+def batch(
+    batch_id: Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")],
+    connection: Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")] = "warehouse",
+    as_json: AsJson = False,
+) -> None:
+    """Show one batch: its ranges with their balance, its attempts, its checks."""
+    from batchledger.connections import load_connection, postgres_dsn
+    from batchledger.ledger.history import load_batch_history
+
+    display.show_batch(load_batch_history(postgres_dsn(load_connection(connection)), batch_id), as_json)
+
+
+@app.command()
+def verify(pipeline: Name, as_json: AsJson = False) -> None:
+    """Prove I1, I2 and I7 over the whole history and compare the target with the ledger; 1 on any finding."""
+    from batchledger.wiring import verify_pipeline
+
+    verification = verify_pipeline(load_pipeline(pipeline))
+    display.show_verification(verification, as_json)
+    if not verification.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> None:
+    """Feed 336,776 flights into Kafka, trigger the pipeline in Airflow, follow it until it has caught up."""
+    from batchledger.demo import run_demo
+
+    config: PipelineConfig = load_pipeline(pipeline)
+    raise typer.Exit(run_demo(config, _console))
+
+
+def main() -> None:
+    """Run the command line. Expected failures print one message and exit with their code."""
+    home = Home.of_project()
+    if home.settings_file.exists():
+        for name, value in environment(home).items():
+            os.environ.setdefault(name, value)
+    _configure_logging()
+    try:
+        app()
+    except BatchledgerError as error:
+        _console.print(f"[bold red]{type(error).__name__}[/]", end=" ")
+        _console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+def _configure_logging() -> None:
+    """Show our own events on standard error, not by the root logger: Airflow takes that one when it is imported."""
+    handler = RichHandler(console=_console, show_path=False, show_level=False, log_time_format="[%X]", markup=False)
+    own = logging.getLogger("batchledger")
+    own.handlers, own.propagate = [handler], False
+    own.setLevel(logging.INFO)
+    for noisy in ("airflow", "great_expectations"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def _run_name() -> str:
+    """Who runs this, for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"cli__{moment}__{getpass.getuser()}@{socket.gethostname()}"

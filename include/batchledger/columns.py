@@ -1,0 +1,60 @@
+"""The columns that a pipeline file declares: ``"message_id string, dep_delay double"`` as frozen values.
+
+The text is Spark's DDL for a flat record of scalar types, checked here without Spark, so that a bad schema is refused
+while a DAG file is parsed. Nested JSON is declared as ``string``: Spark then keeps its text, and a transform can read
+it. Standard library only.
+"""
+
+import re
+from dataclasses import dataclass
+
+PROVENANCE_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
+BATCH_COLUMN = "_batch_id"
+
+SCALAR_TYPES = (
+    "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long",
+    "float", "real", "double", "date", "timestamp", "binary",
+)  # fmt: skip
+
+_COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL)
+_DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
+_COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One declared column; ``type`` is a Spark scalar type in lower case, such as ``double`` or ``decimal(10,2)``."""
+
+    name: str
+    type: str
+
+
+def parse_columns(text: str) -> tuple[Column, ...]:
+    """Read a schema string. Raises ValueError with the offending column and what is allowed."""
+    columns = tuple(_parse_column(part.strip()) for part in _COMMA_OUTSIDE_PARENTHESES.split(text))
+    names = [column.name.lower() for column in columns]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"column {repeated[0]!r} appears twice")
+    return columns
+
+
+def _parse_column(text: str) -> Column:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a column; write 'name type, name type'")
+    name, type_ = match["name"], match["type"].strip().lower()
+    if name.startswith("_"):
+        raise ValueError(f"column {name!r}: names with a leading underscore are kept for the provenance columns")
+    decimal = _DECIMAL.fullmatch(type_)
+    if decimal is not None:
+        precision, scale = int(decimal["precision"]), int(decimal["scale"] or 0)
+        if not 0 < precision <= 38 or scale > precision:
+            raise ValueError(f"column {name!r}: {type_} is not between decimal(1,0) and decimal(38,38)")
+        return Column(name, f"decimal({precision},{scale})")
+    if type_ not in SCALAR_TYPES:
+        raise ValueError(
+            f"column {name!r} has type {type_!r}; allowed are {', '.join(SCALAR_TYPES)}, decimal(p,s). "
+            "Declare nested JSON as string and read it in a transform"
+        )
+    return Column(name, type_)

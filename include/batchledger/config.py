@@ -1,0 +1,232 @@
+"""Pipeline files into frozen configuration, completely validated before any connection is opened.
+
+The one place that reads the environment: ``BATCHLEDGER_PIPELINES`` names the folder of pipeline files. A message
+names file, key, value and the allowed or nearest name. Imports no Spark, Kafka or Great Expectations, because Airflow
+parses DAG files through this module.
+"""
+
+import difflib
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from croniter import croniter
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from batchledger.accounting import HolePolicy
+from batchledger.columns import Column, parse_columns
+from batchledger.errors import ConfigurationError
+from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.planning import Limits, StartPolicy
+from batchledger.run_batch import PipelineRules
+
+PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
+DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
+
+_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _parse_duration(value: object) -> object:
+    if isinstance(value, int | float):
+        return float(value)
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
+    return float(match[1]) * _SECONDS_BY_UNIT[match[2]]
+
+
+def _check_cron(value: str) -> str:
+    if not value.startswith("@") and not croniter.is_valid(value):
+        raise ValueError('not a cron expression; write for example "*/5 * * * *"')
+    return value
+
+
+def _check_columns(value: str) -> str:
+    parse_columns(value)
+    return value
+
+
+def _check_start(value: object) -> object:
+    """Accept earliest, latest or an ISO timestamp; YAML may have made a datetime of it already."""
+    if value in (StartPolicy.EARLIEST, StartPolicy.LATEST):
+        return value
+    moment = value if isinstance(value, datetime) else _parse_moment(str(value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _parse_moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("allowed are earliest, latest, or a timestamp such as 2026-11-21T00:00:00Z") from None
+
+
+def _check_options(value: object) -> object:
+    for option in value if isinstance(value, dict) else ():
+        reason = explain_refusal(str(option), CONSUMER_OPTIONS)
+        if reason is not None:
+            raise ValueError(reason)
+    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+Duration = Annotated[float, BeforeValidator(_parse_duration)]
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SourceConfig(_Section):
+    """What is read: topics of one Kafka connection, and how a record is decoded."""
+
+    connection: ConnectionId = "kafka_default"
+    topics: Annotated[list[Topic], Field(min_length=1)]
+    format: Literal["json"] = "json"
+    record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
+    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
+    isolation: Literal["read_committed"] = "read_committed"
+    holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The declared columns."""
+        return parse_columns(self.record_schema)
+
+
+class SinkConfig(_Section):
+    """Where the rows go."""
+
+    type: Literal["postgres"] = "postgres"
+    connection: ConnectionId = "warehouse"
+    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
+    mode: Literal["append"] = "append"
+
+    @property
+    def qualified_table(self) -> tuple[str, str]:
+        """Schema and table name; a bare name lives in ``public``."""
+        schema, _, table = self.table.rpartition(".")
+        return schema or "public", table
+
+
+class LimitsConfig(_Section):
+    """How much one batch takes."""
+
+    max_records: Annotated[int, Field(ge=1)] = 1_000_000
+    min_records: Annotated[int, Field(ge=1)] = 1
+    max_delay: Duration = 300.0
+
+    @model_validator(mode="after")
+    def _minimum_fits(self) -> "LimitsConfig":
+        if self.min_records > self.max_records:
+            raise ValueError(f"min_records {self.min_records} is larger than max_records {self.max_records}")
+        return self
+
+
+class PipelineConfig(_Section):
+    """One pipeline file; its keys are those of the file."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    schedule: Annotated[str, AfterValidator(_check_cron)] | None = None
+    source: SourceConfig
+    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    sink: SinkConfig
+    delivery: Literal["exactly_once"] = "exactly_once"
+    limits: LimitsConfig = LimitsConfig()
+    on_check_failure: Literal["block"] = "block"
+    spark: ConnectionId = "spark_default"
+
+    @property
+    def rules(self) -> PipelineRules:
+        """What the steps need to know of the file."""
+        start = self.source.start
+        return PipelineRules(
+            name=self.name,
+            topics=tuple(self.source.topics),
+            limits=Limits(self.limits.max_records, self.limits.min_records, self.limits.max_delay),
+            start=StartPolicy(start) if isinstance(start, str) else StartPolicy.TIMESTAMP,
+            start_at=start if isinstance(start, datetime) else None,
+            holes=self.source.holes,
+            has_transform=self.transform is not None,
+        )
+
+
+def pipelines_folder() -> Path:
+    """The folder that holds the pipeline files."""
+    return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
+
+
+def find_pipeline_files() -> list[Path]:
+    """Return the pipeline files, sorted by name."""
+    return sorted(path for path in pipelines_folder().glob("*.yaml"))
+
+
+def load_pipeline(name: str) -> PipelineConfig:
+    """Return the pipeline of that name. Raises ConfigurationError with the nearest name when there is none."""
+    files = find_pipeline_files()
+    for path in files:
+        if path.stem == name:
+            return read_pipeline_file(path)
+    names = [path.stem for path in files]
+    raise ConfigurationError(
+        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}.", pipeline=name
+    )
+
+
+def read_pipeline_file(path: Path) -> PipelineConfig:
+    """Read and validate one file. Raises ConfigurationError that lists every fault with file, key and value."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
+    try:
+        pipeline = PipelineConfig.model_validate(content)
+    except ValidationError as error:
+        faults = [_explain(fault) for fault in error.errors(include_url=False)]
+        raise ConfigurationError("\n".join(f"{path}: {fault}" for fault in faults), file=str(path)) from None
+    if pipeline.name != path.stem:
+        raise ConfigurationError(
+            f"{path}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
+            file=str(path),
+        )
+    return pipeline
+
+
+def _explain(fault: Any) -> str:
+    place = [str(part) for part in fault["loc"]]
+    key = ".".join(place) or "file"
+    match fault["type"]:
+        case "extra_forbidden":
+            allowed = _keys_of(place[:-1])
+            return f"{key}: unknown key {place[-1]!r}; {_nearest(place[-1], allowed)}"
+        case "missing":
+            return f"{key}: this key is required"
+        case "literal_error" | "enum":
+            return f"{key}: {fault['input']!r} is not allowed; allowed: {fault['ctx']['expected']}"
+        case "string_pattern_mismatch":
+            return f"{key}: {fault['input']!r} does not match {fault['ctx']['pattern']}"
+        case "value_error":
+            return f"{key}: {fault['input']!r}: {fault['ctx']['error']}"
+        case _:
+            return f"{key}: {fault['input']!r}: {fault['msg']}"
+
+
+def _keys_of(place: list[str]) -> list[str]:
+    model: type[BaseModel] = PipelineConfig
+    for part in place:
+        section = model.model_fields[part].annotation
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+            return []
+        model = section
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _nearest(name: str, allowed: list[str]) -> str:
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(allowed) or 'none'}"

@@ -1,0 +1,88 @@
+"""Airflow connections as frozen values: the same ones for Airflow's tasks and for the command line.
+
+They are read through Airflow's own lookup (environment variables, secrets backends, inside a task the API server), so
+that a secret has one home. ``repr`` shows no password.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg.conninfo import make_conninfo
+
+from batchledger.errors import ConfigurationError
+from batchledger.kafka.client_options import check_connection_options
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One Airflow connection."""
+
+    connection_id: str
+    type: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    schema: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def load_connection(connection_id: str) -> Connection:
+    """Return a connection. Raises ConfigurationError when Airflow knows none of that id."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+
+    try:
+        found = BaseHook.get_connection(connection_id)
+    except (AirflowNotFoundException, AirflowRuntimeError) as error:
+        raise ConfigurationError(
+            f"Airflow knows no connection {connection_id!r}. Define it, for example as the environment variable "
+            f"AIRFLOW_CONN_{connection_id.upper()}, or start the local services with: batchledger up.",
+            connection=connection_id,
+        ) from error
+    return Connection(
+        connection_id=connection_id,
+        # As in a URI, where a scheme has no underscore, a type may be written spark-connect.
+        type=(found.conn_type or "").replace("-", "_"),
+        host=found.host,
+        port=found.port,
+        login=found.login,
+        password=found.password,
+        schema=found.schema,
+        extra=found.extra_dejson,
+    )
+
+
+def kafka_options(connection: Connection) -> dict[str, str]:
+    """Return the checked librdkafka options of a Kafka connection. Raises ConfigurationError."""
+    _require_type(connection, "kafka")
+    return check_connection_options(connection.connection_id, connection.extra)
+
+
+def postgres_dsn(connection: Connection) -> str:
+    """Return the libpq connection string, with bounded waits for a server that does not answer."""
+    _require_type(connection, "postgres")
+    parameters = {
+        "host": connection.host,
+        "port": connection.port,
+        "user": connection.login,
+        "password": connection.password,
+        "dbname": connection.schema,
+        "connect_timeout": 10,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+        **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
+    }
+    return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
+
+
+def _require_type(connection: Connection, expected: str) -> None:
+    if connection.type != expected:
+        raise ConfigurationError(
+            f"connection {connection.connection_id} has type {connection.type!r}; a connection of type {expected!r} "
+            "is needed here.",
+            connection=connection.connection_id,
+        )

@@ -1,0 +1,221 @@
+"""What the command line prints: a table for people, or one JSON document with the same content. No decisions here."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from batchledger.batch import Batch
+from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
+from batchledger.offsets import count_offsets
+from batchledger.planning import Plan
+from batchledger.samples import Produced
+from batchledger.verification import Verification
+
+BALANCE_LINES = ("accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss")
+_STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on standard output; dataclasses become objects, times ISO text."""
+    json.dump(document, sys.stdout, indent=2, default=_to_json)
+    sys.stdout.write("\n")
+
+
+def show_migration(before: str | None, after: str | None, as_json: bool) -> None:
+    """Say what a migration changed."""
+    if as_json:
+        print_json({"before": before, "after": after})
+    elif before == after:
+        _out(f"The ledger is up to date (migration {after}).")
+    else:
+        _out(f"The ledger moved from migration {before or 'none'} to {after}.")
+
+
+def show_produced(produced: Produced, as_json: bool) -> None:
+    """Say what was written to a topic."""
+    if as_json:
+        print_json(produced)
+    elif produced.sent == 0:
+        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+    else:
+        _out(
+            f"Wrote {produced.sent:,} records to topic {produced.topic}, which held {produced.already_there:,} before."
+        )
+
+
+def show_plan(pipeline: str, plan: Plan, as_json: bool) -> None:
+    """Print the ranges that the next batch would take."""
+    if as_json:
+        ranges = [_range_as_json(each) for each in plan.ranges]
+        print_json({"pipeline": pipeline, "ranges": ranges, "lag_left_records": plan.lag_left_records})
+        return
+    if plan.is_empty:
+        _out(f"{pipeline}: nothing to do, {plan.lag_left_records:,} records unread.")
+        return
+    table = _table(f"Next batch of {pipeline}", "range", "offsets")
+    for each in plan.ranges:
+        table.add_row(str(each), f"{len(each):,}")
+    table.add_section()
+    table.add_row(f"{plan.lag_left_records:,} stay for later batches", f"{count_offsets(plan.ranges):,}")
+    _out(table)
+
+
+def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
+    """Say which batches a run published."""
+    if as_json:
+        print_json([{"batch_id": each.batch_id, "state": each.state, "attempt": each.attempt} for each in published])
+    elif not published:
+        _out(f"{pipeline}: nothing to do, every readable record is published.")
+    for each in () if as_json else published:
+        _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
+
+
+def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) -> None:
+    """Print the list of batches."""
+    if as_json:
+        print_json(list(batches))
+        return
+    _out(batches_table(pipeline, batches))
+
+
+def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
+    """The list of batches as a table."""
+    table = _table(
+        f"Batches of {pipeline}",
+        "batch",
+        "state",
+        "attempt",
+        "offsets",
+        "rows",
+        "quarantined",
+        "seconds",
+        "planned UTC",
+    )
+    for each in batches:
+        state = Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow"))
+        table.add_row(
+            str(each.batch_id),
+            state,
+            str(each.attempt),
+            f"{each.offsets:,}",
+            _number(each.rows),
+            f"{each.quarantined:,}",
+            "" if each.seconds is None else f"{each.seconds:.1f}",
+            f"{each.planned_at:%m-%d %H:%M}",
+        )
+    return table
+
+
+def show_batch(history: BatchHistory, as_json: bool) -> None:
+    """Print everything about one batch."""
+    batch = history.batch
+    if as_json:
+        print_json(
+            {**_batch_as_json(batch), "attempts": history.attempts, "ranges": history.ranges, "checks": history.checks}
+        )
+        return
+    style = _STYLE_BY_STATE.get(batch.state, "yellow")
+    _out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
+    _out(balance_table(history.ranges))
+    attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
+    for attempt in history.attempts:
+        outcome = attempt.outcome or "at work, or killed"
+        attempts.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
+    _out(attempts)
+    checks = _table("Checks", "", "check", "what was found")
+    for check in history.checks:
+        mark = Text("passed", "green") if check.passed else Text("failed", "bold red")
+        checks.add_row(mark, check.name, Text(check.detail))
+    _out(checks)
+
+
+def balance_table(ranges: Sequence[RangeRecord]) -> Table:
+    """The balance of each range as a sum that closes; lines that are zero everywhere are left out."""
+    lines = [line for line in BALANCE_LINES if line == "accepted" or any(getattr(each, line) for each in ranges)]
+    table = _table("Balance", "range", "offsets =", *(line.replace("_", " ") for line in lines), "+ unexplained")
+    for each in ranges:
+        unexplained = Text(_number(each.unexplained), "bold red" if each.unexplained else "green")
+        table.add_row(
+            f"{each.topic}[{each.partition}] {each.start}..{each.until}",
+            f"{each.until - each.start:,}",
+            *(_number(getattr(each, line)) for line in lines),
+            unexplained,
+        )
+    return table
+
+
+def show_verification(verification: Verification, as_json: bool) -> None:
+    """Say what was proved, or every finding."""
+    if as_json:
+        print_json({**dataclasses.asdict(verification), "holds": verification.holds})
+        return
+    size = (
+        f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
+        f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
+    )
+    if verification.holds:
+        _out(f"[green]{verification.pipeline} is exact[/]: {size}. Contiguous (I1), disjoint (I2), balanced (I7), and")
+        _out("the target holds what the ledger says.")
+        return
+    table = _table(
+        f"{verification.pipeline}: {len(verification.findings)} findings in {size}", "breaks", "where", "finding"
+    )
+    for finding in verification.findings:
+        table.add_row(Text(finding.invariant, "bold red"), Text(finding.where), Text(finding.detail))
+    _out(table)
+
+
+def _out(content: Any) -> None:
+    Console().print(content, highlight=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    numbers = {"offsets", "offsets =", "rows", "seconds", "quarantined", "+ unexplained"}
+    for column in columns:
+        is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
+        wraps = column in ("where", "finding", "what was found", "run")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _batch_as_json(batch: Batch) -> dict[str, Any]:
+    fields = ("batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at")
+    return {name: getattr(batch, name) for name in fields}
+
+
+def _range_as_json(each: Any) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "start": each.start,
+        "until": each.until,
+    }
+
+
+def _to_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,98 @@
+"""The error family: everything that Batchledger raises on purpose.
+
+A message says what was attempted, what was expected and found, where, and what to do. ``retryable`` and ``exit_code``
+are properties of the class, so that the mapping to Airflow and to the command line is one function each. Fields are
+keyword-only and typed; every error pickles, because Airflow carries errors between processes.
+"""
+
+from typing import Any, ClassVar
+
+
+class BatchledgerError(Exception):
+    """The base of every expected failure. ``retryable``: the same step may succeed later with nothing else changed."""
+
+    retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.fields)
+
+
+def _rebuild(kind: type[BatchledgerError], message: str, fields: dict[str, Any]) -> BatchledgerError:
+    return kind(message, **fields)
+
+
+class ConfigurationError(BatchledgerError):
+    """A pipeline file, a connection or an option is not acceptable; nothing has been opened."""
+
+    exit_code = 2
+
+
+class SetupError(BatchledgerError):
+    """Something that the local services need is missing, taken or cannot be fetched."""
+
+
+class ServiceUnavailableError(BatchledgerError):
+    """Kafka, the warehouse or Spark did not answer within its bounded time; nothing was written."""
+
+    retryable = True
+
+
+class OutcomeUnknownError(BatchledgerError):
+    """The connection was lost during COMMIT and the outcome could not be looked up by batch id yet (I9)."""
+
+    retryable = True
+
+
+class FencedError(BatchledgerError):
+    """A newer attempt owns the batch; this one can change nothing visible (I4)."""
+
+
+class BatchBlockedError(BatchledgerError):
+    """A check failed, or an earlier batch of the pipeline waits for a person's decision."""
+
+    exit_code = 3
+
+
+class PositionConflictError(BatchledgerError):
+    """The stored position is not the one that the batch starts from: somebody else moved it."""
+
+
+class LossError(BatchledgerError):
+    """Offsets that were never read no longer exist in Kafka; a person has to accept it."""
+
+    exit_code = 3
+
+
+class TopicChangedError(BatchledgerError):
+    """The topic is missing, or is not the one that the position belongs to: other id, other cluster, shorter log."""
+
+    exit_code = 3
+
+
+class TargetChangedError(BatchledgerError):
+    """The target table is not the one that earlier batches were published to, or does not fit the rows."""
+
+    exit_code = 3
+
+
+class StagingError(BatchledgerError):
+    """The staging of this attempt failed; the next attempt writes to a staging of its own."""
+
+    retryable = True
+
+
+class CheckNotRunError(BatchledgerError):
+    """A check could not be evaluated; this is neither a pass nor bad data, and the batch can be audited again."""
+
+    retryable = True
+
+
+class UnknownBatchError(BatchledgerError):
+    """No batch, or no pipeline, of that name exists in the ledger."""
+
+    exit_code = 2

@@ -1,0 +1,1 @@
+"""The Kafka side: client options, what the log holds, sample producers."""

@@ -1,0 +1,96 @@
+"""The Evidence port on PostgreSQL: what the reading tasks witnessed, apart from the rows they wrote.
+
+Two unlogged tables an attempt, ``b17_a2_visible`` and ``b17_a2_quarantine``: a crash of the database may empty them,
+which the audit, or the count at publication, then finds; the batch is staged again (S113).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from batchledger.accounting import WitnessedRange
+from batchledger.batch import Attempt
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_statement, transaction
+from batchledger.offsets import OffsetRange, TopicPartition
+
+
+def visible_table(attempt: Attempt) -> sql.Identifier:
+    """The table of the offset ranges that Kafka returned to this attempt."""
+    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_visible")
+
+
+def quarantine_table(attempt: Attempt) -> sql.Identifier:
+    """The table of the records that this attempt could not decode."""
+    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_quarantine")
+
+
+@dataclass(frozen=True)
+class PostgresEvidenceWriter:
+    """See the port. Holds only text, so that it can be pickled to executors."""
+
+    dsn: str = field(repr=False)
+    visible: str
+    quarantine: str
+
+    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+        """See the port."""
+        with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor:
+            with cursor.copy(f"copy {self.visible} (topic, partition, offsets) from stdin") as copy:
+                for each in visible:
+                    copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
+            if quarantined is None:
+                return
+            columns = '(topic, partition, "offset", "timestamp", key, value, headers, error)'
+            with cursor.copy(f"copy {self.quarantine} {columns} from stdin") as copy:
+                for row in quarantined.to_pylist():
+                    copy.write_row(tuple(row.values()))
+
+
+@dataclass(frozen=True)
+class PostgresEvidence:
+    """See the port."""
+
+    dsn: str = field(repr=False)
+
+    def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
+        """See the port."""
+        visible, quarantine = visible_table(attempt), quarantine_table(attempt)
+        with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                sql.SQL("create unlogged table {} (topic text, partition int, offsets int8range)").format(visible)
+            )
+            cursor.execute(
+                sql.SQL(
+                    'create unlogged table {} (topic text, partition int, "offset" bigint, "timestamp" timestamptz, '
+                    "key bytea, value bytea, headers text, error text)"
+                ).format(quarantine)
+            )
+        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string())
+
+    def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
+        """See the port."""
+        with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
+            cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
+            return [
+                WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), seen, quarantined)
+                for topic, partition, start, until, seen, quarantined in cursor
+            ]
+
+    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
+        """See the port."""
+        with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
+            cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id, "limit": limit})
+            return [f"{topic}[{partition}] {start}..{until}" for topic, partition, start, until in cursor]
+
+    def drop(self, batch_id: int) -> None:
+        """See the port."""
+        drop_staging_tables(self.dsn, rf"^b{batch_id}_a\d+_(visible|quarantine)$")
+
+
+def _about(name: str, attempt: Attempt) -> sql.Composed:
+    return sql.SQL(read_statement(__package__, name).decode()).format(
+        visible=visible_table(attempt), quarantine=quarantine_table(attempt)
+    )

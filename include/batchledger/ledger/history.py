@@ -1,0 +1,138 @@
+"""What people ask of the ledger: the batches of a pipeline, everything about one batch, and the material of the proof.
+
+Reads only. Each function is one transaction, so that what it returns belongs together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import class_row
+
+from batchledger.batch import Batch, CheckResult, Position
+from batchledger.database import read_statement, transaction
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.verification import PublishedRange, TargetKey
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """One line of the list of batches; ``seconds`` from planned to published."""
+
+    batch_id: int
+    lane: str
+    state: str
+    attempt: int
+    planned_by: str
+    planned_at: datetime
+    published_at: datetime | None
+    rows: int | None
+    seconds: float | None
+    ranges: int
+    offsets: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One execution of a batch and how it ended; ``outcome`` is None while it is at work or was killed."""
+
+    number: int
+    run: str
+    opened_at: datetime
+    staged_at: datetime | None
+    audited_at: datetime | None
+    ended_at: datetime | None
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRecord:
+    """One range with the lines of its balance; None before the audit."""
+
+    topic: str
+    partition: int
+    start: int
+    until: int
+    accepted: int | None
+    duplicates: int | None
+    quarantined: int | None
+    tombstones: int | None
+    filtered: int | None
+    holes: int | None
+    accepted_loss: int | None
+    unexplained: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHistory:
+    """Everything the ledger knows of one batch."""
+
+    batch: Batch
+    attempts: Sequence[AttemptRecord]
+    ranges: Sequence[RangeRecord]
+    checks: Sequence[CheckResult]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedHistory:
+    """What the proof needs of the ledger."""
+
+    positions: Sequence[Position]
+    ranges: Sequence[PublishedRange]
+    quarantined: Mapping[TargetKey, int]
+
+
+def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, newest first."""
+    with transaction(dsn, f"list the batches of {pipeline}") as cursor:
+        cursor.execute(read_statement(__package__, "list_batches"), {"pipeline": pipeline, "limit": limit})
+        return [BatchSummary(*row) for row in cursor]
+
+
+def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
+    """Return everything about one batch. Raises UnknownBatchError."""
+    ledger = PostgresLedger(dsn)
+    batch = ledger.load_batch(batch_id)
+    with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
+        attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
+        attempts.execute(
+            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome from batchledger.attempt "
+            "where batch_id = %s order by number",
+            [batch_id],
+        )
+        ranges = cursor.connection.cursor(row_factory=class_row(RangeRecord))
+        ranges.execute(
+            'select topic, partition, lower(offsets) as start, upper(offsets) as "until", accepted, duplicates, '
+            "quarantined, tombstones, filtered, holes, accepted_loss, unexplained from batchledger.batch_range "
+            "where batch_id = %s order by topic, partition, offsets",
+            [batch_id],
+        )
+        return BatchHistory(batch, attempts.fetchall(), ranges.fetchall(), ledger.load_checks(batch_id))
+
+
+def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
+    """Return positions, published live ranges and quarantine counts of a pipeline."""
+    positions = PostgresLedger(dsn).load_positions(pipeline)
+    with transaction(dsn, f"load the history of {pipeline}") as cursor:
+        cursor.execute(
+            "select batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained "
+            "from batchledger.batch_range where pipeline = %s and published_live order by topic, partition, offsets",
+            [pipeline],
+        )
+        ranges = [_published_range(row) for row in cursor]
+        cursor.execute(
+            "select batch_id, topic, partition, count(*) from batchledger.quarantine where pipeline = %s "
+            "group by batch_id, topic, partition",
+            [pipeline],
+        )
+        quarantined = {(batch, TopicPartition(topic, partition)): count for batch, topic, partition, count in cursor}
+    return PublishedHistory(positions, ranges, quarantined)
+
+
+def _published_range(row: tuple[Any, ...]) -> PublishedRange:
+    batch_id, topic, partition, start, until, accepted, quarantined, unexplained = row
+    offsets = OffsetRange(TopicPartition(topic, partition), start, until)
+    return PublishedRange(batch_id, offsets, accepted, quarantined, unexplained)

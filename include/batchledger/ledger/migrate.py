@@ -1,0 +1,36 @@
+"""Bring the ledger's schema up to date. Numbered SQL migrations, run by Alembic; harmless to repeat or to race."""
+
+from pathlib import Path
+
+import psycopg
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+
+from batchledger.database import translate_errors
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def migrate(dsn: str) -> tuple[str | None, str | None]:
+    """Apply every migration that is missing, in one transaction; return the revisions before and after.
+
+    Raises ServiceUnavailableError when the database does not answer.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    with translate_errors("migrate the ledger"):
+        engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
+        )
+        with engine.begin() as connection:
+            before = _revision(connection)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            return before, _revision(connection)
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    options = {"version_table_schema": "batchledger", "version_table": "migration"}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()

@@ -1,0 +1,294 @@
+"""The Ledger port on PostgreSQL (14 or newer): every method is one short transaction.
+
+Keeps I1 to I5 together with the constraints of the schema: a plan is stored only on top of the stored positions, an
+attempt number guards every later write, positions move by compare-and-swap, and the database refuses an overlap. Holds
+no decisions: which ranges to take and whether facts are good is decided in the core.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from batchledger.accounting import Balance
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, TopicIdentity
+from batchledger.database import connect, read_statement, transaction, translate_errors
+from batchledger.errors import (
+    BatchBlockedError,
+    FencedError,
+    OutcomeUnknownError,
+    PositionConflictError,
+    UnknownBatchError,
+)
+from batchledger.ledger.publication import PostgresPublication
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+
+Cursor = psycopg.Cursor[Any]
+
+
+@dataclass(frozen=True)
+class PostgresLedger:
+    """The ledger in the database that ``dsn`` (a libpq connection string) names."""
+
+    dsn: str = field(repr=False)
+
+    def load_positions(self, pipeline: str) -> Sequence[Position]:
+        """See the port."""
+        with transaction(self.dsn, f"read the position of {pipeline}") as cursor:
+            cursor.execute(
+                "select topic, partition, origin_offset, next_offset, cluster_id, topic_id "
+                "from batchledger.position where pipeline = %s order by topic, partition",
+                [pipeline],
+            )
+            return [
+                Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id))
+                for topic, partition, origin, next_offset, cluster, topic_id in cursor
+            ]
+
+    def seconds_since_published(self, pipeline: str) -> float | None:
+        """See the port."""
+        with transaction(self.dsn, f"read when {pipeline} last published") as cursor:
+            cursor.execute(
+                "select extract(epoch from now() - max(published_at))::float8 from batchledger.batch "
+                "where pipeline = %s and lane = 'live'",
+                [pipeline],
+            )
+            row = cursor.fetchone()
+            return row[0] if row else None
+
+    def find_open_batch(self, pipeline: str) -> Batch | None:
+        """See the port."""
+        with transaction(self.dsn, f"look for an open batch of {pipeline}") as cursor:
+            return _find_batch(cursor, pipeline=pipeline)
+
+    def load_batch(self, batch_id: int) -> Batch:
+        """See the port."""
+        with transaction(self.dsn, f"load batch {batch_id}") as cursor:
+            return _load_batch(cursor, batch_id)
+
+    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+        """See the port. The pipeline's row is locked, so two planners cannot both find no open batch."""
+        with transaction(self.dsn, f"store a plan of {pipeline}") as cursor:
+            _lock_pipeline(cursor, pipeline)
+            already_open = _find_batch(cursor, pipeline=pipeline)
+            if already_open is not None:
+                return already_open
+            _insert_positions(cursor, pipeline, plan.first_positions)
+            cursor.execute(
+                "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by) values (%s, %s, %s, %s) "
+                "returning batch_id",
+                [pipeline, Lane.LIVE, plan.lag_left_records, run],
+            )
+            batch_id = cursor.fetchall()[0][0]
+            parameters = {"batch_id": batch_id, "pipeline": pipeline, **_as_arrays(plan.ranges)}
+            cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
+            if cursor.rowcount != len(plan.ranges):
+                raise _plan_conflict(cursor, pipeline, plan)
+            return _load_batch(cursor, batch_id)
+
+    def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"store where {pipeline} starts") as cursor:
+            _lock_pipeline(cursor, pipeline)
+            _insert_positions(cursor, pipeline, positions)
+
+    def open_attempt(self, batch_id: int, run: str) -> Attempt:
+        """See the port."""
+        with transaction(self.dsn, f"open an attempt of batch {batch_id}") as cursor:
+            cursor.execute(read_statement(__package__, "open_attempt"), {"batch_id": batch_id, "run": run})
+            row = cursor.fetchone()
+            batch = _load_batch(cursor, batch_id)
+            if row is None:
+                raise FencedError(
+                    f"{batch.label} cannot be attempted again: attempt {batch.attempt} of run {batch.attempt_run} has "
+                    f"it {batch.state}. Nothing is left to do for run {run}.",
+                    batch_id=batch_id,
+                    attempt=batch.attempt,
+                )
+            return Attempt(batch, row[0], run)
+
+    def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"mark {attempt.batch.label} staged") as cursor:
+            cursor.execute(
+                "update batchledger.batch set state = 'staged', reported_rows = %s "
+                "where batch_id = %s and attempt = %s and state = 'planned'",
+                [staged.reported_rows, attempt.batch.batch_id, attempt.number],
+            )
+            _require_one(cursor, attempt)
+            _stamp_attempt(cursor, attempt, "staged_at")
+
+    def load_reported_rows(self, attempt: Attempt) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"load what was staged of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                "select reported_rows from batchledger.batch where batch_id = %s and attempt = %s",
+                [attempt.batch.batch_id, attempt.number],
+            )
+            row = cursor.fetchone()
+            if row is None or row[0] is None:
+                raise fenced(attempt, _load_batch(cursor, attempt.batch.batch_id))
+            return int(row[0])
+
+    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+        """See the port."""
+        has_passed = all(check.passed for check in checks) and bool(checks)
+        state = BatchState.AUDITED if has_passed else BatchState.BLOCKED
+        batch_id = attempt.batch.batch_id
+        with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                "update batchledger.batch set state = %s where batch_id = %s and attempt = %s and state = 'staged'",
+                [state, batch_id, attempt.number],
+            )
+            _require_one(cursor, attempt)
+            cursor.execute(
+                read_statement(__package__, "store_balances"), {"batch_id": batch_id, **_balances_as_arrays(balances)}
+            )
+            parameters = [
+                {"batch_id": batch_id, "attempt": attempt.number, **asdict(check), "observed": Jsonb(check.observed)}
+                for check in checks
+            ]
+            cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+            _stamp_attempt(cursor, attempt, "audited_at")
+            if state is BatchState.BLOCKED:
+                _end_attempt(cursor, attempt, "blocked")
+            return _load_batch(cursor, batch_id)
+
+    def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
+        """See the port."""
+        with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
+            cursor.execute(
+                "select name, passed, detail, observed from batchledger.check_result "
+                "where batch_id = %(id)s and attempt = "
+                "(select max(attempt) from batchledger.check_result where batch_id = %(id)s) order by name",
+                {"id": batch_id},
+            )
+            return [CheckResult(*row) for row in cursor]
+
+    @contextmanager
+    def publication(self, attempt: Attempt) -> Iterator[PostgresPublication]:
+        """See the port."""
+        label = attempt.batch.label
+        with translate_errors(f"publish {label}"), connect(self.dsn) as connection:
+            cursor = connection.cursor()
+            cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [attempt.batch.pipeline])
+            cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id])
+            found = _load_batch(cursor, attempt.batch.batch_id)
+            if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
+                raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
+            if found.attempt != attempt.number or found.state is not BatchState.AUDITED:
+                raise fenced(attempt, found)
+            yield PostgresPublication(connection, attempt)
+            _end_attempt(cursor, attempt, "published")
+            _commit(connection, attempt)
+
+
+def fenced(attempt: Attempt, found: Batch) -> FencedError:
+    """Say by whom ``attempt`` was superseded."""
+    return FencedError(
+        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
+        f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
+        batch_id=found.batch_id,
+        attempt=found.attempt,
+    )
+
+
+def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
+    try:
+        connection.commit()
+    except psycopg.OperationalError as error:
+        raise OutcomeUnknownError(
+            f"the connection was lost while {attempt.batch.label} was being committed ({str(error).strip()}). Whether "
+            "it is published is looked up by its id when the database answers again; nothing is published twice.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+
+
+def _load_batch(cursor: Cursor, batch_id: int) -> Batch:
+    batch = _find_batch(cursor, batch_id=batch_id)
+    if batch is None:
+        raise UnknownBatchError(f"the ledger holds no batch {batch_id}; list them with: batchledger batches PIPELINE")
+    return batch
+
+
+def _find_batch(cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None) -> Batch | None:
+    cursor.execute(read_statement(__package__, "find_batch"), {"batch_id": batch_id, "pipeline": pipeline})
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    found_id, name, lane, state, attempt, run, lag_left, planned_at = row
+    cursor.execute(
+        "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
+        "order by topic, partition, offsets",
+        [found_id],
+    )
+    ranges = tuple(OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor)
+    return Batch(found_id, name, Lane(lane), BatchState(state), attempt, run, ranges, lag_left, planned_at)
+
+
+def _lock_pipeline(cursor: Cursor, pipeline: str) -> None:
+    cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
+    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
+
+
+def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position]) -> None:
+    parameters = {
+        "pipeline": pipeline,
+        "topics": [each.partition.topic for each in positions],
+        "partitions": [each.partition.partition for each in positions],
+        "starts": [each.origin_offset for each in positions],
+        "clusters": [each.identity.cluster_id for each in positions],
+        "topic_ids": [each.identity.topic_id for each in positions],
+    }
+    cursor.execute(read_statement(__package__, "insert_positions"), parameters)
+
+
+def _plan_conflict(cursor: Cursor, pipeline: str, plan: Plan) -> PositionConflictError:
+    cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
+    stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
+    moved = [
+        f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
+        for each in plan.ranges
+        if stored.get(each.partition) != each.start
+    ]
+    return PositionConflictError(
+        f"the plan of {pipeline} does not start at its stored position: {'; '.join(moved)}. Another run moved it in "
+        "the meantime; plan again.",
+        pipeline=pipeline,
+    )
+
+
+def _require_one(cursor: Cursor, attempt: Attempt) -> None:
+    if cursor.rowcount != 1:
+        raise fenced(attempt, _load_batch(cursor, attempt.batch.batch_id))
+
+
+def _stamp_attempt(cursor: Cursor, attempt: Attempt, column: str) -> None:
+    query = psycopg.sql.SQL("update batchledger.attempt set {} = clock_timestamp() where batch_id = %s and number = %s")
+    cursor.execute(query.format(psycopg.sql.Identifier(column)), [attempt.batch.batch_id, attempt.number])
+
+
+def _end_attempt(cursor: Cursor, attempt: Attempt, outcome: str) -> None:
+    cursor.execute(
+        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %s where batch_id = %s and number = %s",
+        [outcome, attempt.batch.batch_id, attempt.number],
+    )
+
+
+def _as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    return {
+        "topics": [each.partition.topic for each in ranges],
+        "partitions": [each.partition.partition for each in ranges],
+        "starts": [each.start for each in ranges],
+        "untils": [each.until for each in ranges],
+    }
+
+
+def _balances_as_arrays(balances: Sequence[Balance]) -> dict[str, list[Any]]:
+    lines = ("accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss")
+    arrays = {line: [getattr(each, line) for each in balances] for line in lines}
+    return _as_arrays([each.range for each in balances]) | arrays

@@ -1,0 +1,116 @@
+"""The publishing transaction of one attempt (I3): positions, quarantine and state in one connection with the rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.batch import Attempt, Lane
+from batchledger.database import read_statement
+from batchledger.errors import BatchBlockedError, PositionConflictError, StagingError, TargetChangedError
+from batchledger.ledger.evidence import quarantine_table
+
+
+@dataclass(frozen=True)
+class PostgresPublication:
+    """See the port. The pipeline and the batch are locked until the transaction ends."""
+
+    connection: psycopg.Connection[Any]
+    attempt: Attempt
+
+    @property
+    def accepted_rows(self) -> int:
+        """See the port."""
+        return self._sum("accepted")
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        pipeline = self.attempt.batch.pipeline
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "update batchledger.pipeline set target = %(name)s, target_oid = %(oid)s::oid "
+                "where name = %(pipeline)s and coalesce(target_oid, %(oid)s::oid) = %(oid)s::oid",
+                {"name": name, "oid": identity, "pipeline": pipeline},
+            )
+            if cursor.rowcount == 1:
+                return
+            cursor.execute("select target, target_oid from batchledger.pipeline where name = %s", [pipeline])
+            earlier, expected = cursor.fetchall()[0]
+        raise TargetChangedError(
+            f"pipeline {pipeline} published to table {earlier} (oid {expected}) before; {name} is another table (oid "
+            f"{identity}). It was dropped and created again, or renamed. Nothing was published. Choices: bring the old "
+            "table back, or read the topic again under a new pipeline name.",
+            pipeline=pipeline,
+            expected=str(expected),
+            found=identity,
+        )
+
+    def advance_positions(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            with self.connection.transaction() as savepoint:
+                cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch.batch_id})
+                if cursor.rowcount == len(batch.ranges):
+                    return
+                raise psycopg.Rollback(savepoint)
+            cursor.execute(read_statement(__package__, "find_moved_positions"), {"batch_id": batch.batch_id})
+            moved = [
+                f"{topic}[{partition}] expected {start}, found {found}" for topic, partition, start, found in cursor
+            ]
+        raise PositionConflictError(
+            f"{batch.label} cannot be published: the stored position is not where its ranges start: "
+            f"{'; '.join(moved)}. Somebody else moved it. Nothing was changed; plan a new batch.",
+            batch_id=batch.batch_id,
+            moved=moved,
+        )
+
+    def publish_quarantine(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        expected = self._sum("quarantined")
+        query = sql.SQL(read_statement(__package__, "publish_quarantine").decode()).format(
+            quarantine=quarantine_table(self.attempt)
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
+            if cursor.rowcount != expected:
+                raise StagingError(
+                    f"{batch.label}: the audit accounted for {expected} quarantined records, staging holds "
+                    f"{cursor.rowcount}. Nothing was published; the next attempt stages again.",
+                    batch_id=batch.batch_id,
+                )
+
+    def mark_published(self, rows: int) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            try:
+                cursor.execute(
+                    "update batchledger.batch_range set published_live = %s where batch_id = %s",
+                    [batch.lane is Lane.LIVE, batch.batch_id],
+                )
+            except psycopg.errors.ExclusionViolation as error:
+                raise PositionConflictError(
+                    f"{batch.label} overlaps offsets that are published already: {error.diag.message_detail}. The "
+                    "database refused it; nothing was changed.",
+                    batch_id=batch.batch_id,
+                ) from error
+            except psycopg.errors.CheckViolation as error:
+                raise BatchBlockedError(
+                    f"the balance of {batch.label} is not closed: {error.diag.message_detail}. The "
+                    "database refused it; nothing was changed.",
+                    batch_id=batch.batch_id,
+                ) from error
+            cursor.execute(
+                "update batchledger.batch set state = 'published', published_at = clock_timestamp(), "
+                "published_rows = %s where batch_id = %s",
+                [rows, batch.batch_id],
+            )
+
+    def _sum(self, line: str) -> int:
+        query = sql.SQL("select coalesce(sum({}), 0)::bigint from batchledger.batch_range where batch_id = %s")
+        with self.connection.cursor() as cursor:
+            cursor.execute(query.format(sql.Identifier(line)), [self.attempt.batch.batch_id])
+            return int(cursor.fetchall()[0][0])

@@ -1,0 +1,145 @@
+"""Offset ranges of Kafka topic partitions and the interval algebra over them.
+
+Every range is half-open, ``[start, until)``, always. This module holds the arithmetic behind I1 (contiguous) and
+I2 (disjoint) and nothing else: no I/O, no clock, standard library only.
+
+Worked example, partition ``orders[3]``::
+
+    0        1200     1500      1800
+    |--------|=========|.........|
+             [1200,1500)          "orders[3] 1200..1500", 300 offsets, 1500 is the next offset to read
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+_RANGE_TEXT = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\] (?P<start>\d+)\.\.(?P<until>\d+)", re.ASCII)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    """One partition of one topic; its text form is ``orders[3]``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OffsetRange:
+    """The offsets ``start <= offset < until`` of one partition.
+
+    Raises ValueError for a negative start or an ``until`` below ``start``: Spark drops such ranges silently, so they
+    must not exist here.
+    """
+
+    partition: TopicPartition
+    start: int
+    until: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.until:
+            raise ValueError(f"{self.partition} {self.start}..{self.until} is not a range: 0 <= start <= until fails")
+
+    def __str__(self) -> str:
+        return f"{self.partition} {self.start}..{self.until}"
+
+    def __len__(self) -> int:
+        """The number of offsets in the range; at most as many records are visible in it."""
+        return self.until - self.start
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and self.start <= offset < self.until
+
+    @classmethod
+    def parse(cls, text: str) -> "OffsetRange":
+        """Read the text form back: ``OffsetRange.parse("orders[3] 1200..1500")``. Raises ValueError."""
+        match = _RANGE_TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not an offset range; write it as topic[partition] start..until")
+        partition = TopicPartition(match["topic"], int(match["partition"]))
+        return cls(partition, int(match["start"]), int(match["until"]))
+
+    def intersects(self, other: "OffsetRange") -> bool:
+        """Whether at least one offset lies in both."""
+        return self.partition == other.partition and max(self.start, other.start) < min(self.until, other.until)
+
+
+def find_gaps(ranges: Iterable[OffsetRange], within: Iterable[OffsetRange] | None = None) -> list[OffsetRange]:
+    """Return the maximal ranges that ``ranges`` leave uncovered, in order.
+
+    Without ``within`` the gaps are those between the lowest start and the highest until of each partition; with it,
+    those inside the given frames, one frame at a time; no frame means no gap. Overlapping and empty ranges are allowed
+    and leave no gap.
+
+    Example: ``orders[0] 0..10`` and ``orders[0] 15..20`` leave ``orders[0] 10..15``; within ``orders[0] 0..25`` they
+    also leave ``orders[0] 20..25``.
+    """
+    covered = {partition: list(group) for partition, group in _by_partition(ranges)}
+    if within is None:
+        within = [OffsetRange(each, group[0].start, max(r.until for r in group)) for each, group in covered.items()]
+    gaps = []
+    for frame in sorted(within):
+        reached = frame.start
+        for each in covered.get(frame.partition, []):
+            if each.until <= reached:
+                continue
+            if each.start >= frame.until:
+                break
+            if each.start > reached:
+                gaps.append(OffsetRange(frame.partition, reached, each.start))
+            reached = each.until
+        if reached < frame.until:
+            gaps.append(OffsetRange(frame.partition, reached, frame.until))
+    return gaps
+
+
+def find_overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the fewest ranges of offsets that more than one of ``ranges`` holds, in order; empty means disjoint (I2).
+
+    Example: ``orders[0] 0..10`` and ``orders[0] 8..12`` overlap in ``orders[0] 8..10``.
+    """
+    overlaps = []
+    for partition, group in _by_partition(ranges):
+        reached = 0
+        for each in group:
+            if each.start < min(reached, each.until):
+                overlaps.append(OffsetRange(partition, each.start, min(reached, each.until)))
+            reached = max(reached, each.until)
+    return merge_ranges(overlaps)
+
+
+def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the fewest ranges that hold the same offsets, in order; empty ranges vanish.
+
+    Example: ``orders[0] 0..10`` and ``orders[0] 10..12`` merge into ``orders[0] 0..12``.
+    """
+    merged: list[OffsetRange] = []
+    for each in sorted(r for r in ranges if r):
+        last = merged[-1] if merged else None
+        if last is not None and last.partition == each.partition and each.start <= last.until:
+            merged[-1] = OffsetRange(last.partition, last.start, max(last.until, each.until))
+        else:
+            merged.append(each)
+    return merged
+
+
+def count_offsets(ranges: Iterable[OffsetRange]) -> int:
+    """The number of offsets in all ``ranges`` together."""
+    return sum(len(each) for each in ranges)
+
+
+def describe_ranges(ranges: Iterable[OffsetRange], limit: int = 8) -> str:
+    """The text form of up to ``limit`` ranges, and how many more there are."""
+    texts = [str(each) for each in ranges]
+    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + more
+
+
+def _by_partition(ranges: Iterable[OffsetRange]) -> Iterator[tuple[TopicPartition, list[OffsetRange]]]:
+    for partition, group in groupby(sorted(r for r in ranges if r), key=lambda r: r.partition):
+        yield partition, list(group)

@@ -1,0 +1,222 @@
+"""The roles around the core. Adapters implement them and meet only here; they never import each other.
+
+Each role has a real adapter and an in-memory one, and both pass the same contract tests. The three outcomes of a
+publication are told apart: it returned (published), it raised a typed error (not published), or it raised
+OutcomeUnknownError (ask for the batch id, I9).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, StagedRange, TargetCount, WitnessedRange
+from batchledger.batch import Attempt, Batch, CheckResult, LogState, Position, Staged
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+"""One undecodable record a row; ``headers`` is JSON text, a list of {key, value}, the values in base64."""
+
+CrashHook = Callable[[str], None]
+"""Called with the name of each crash point as it is passed; does nothing outside of fault tests."""
+
+
+def no_crash(point: str) -> None:
+    """The crash hook of normal operation."""
+
+
+class SourceLog(Protocol):
+    """What Kafka holds, read without a consumer group and without changing anything.
+
+    Raises ServiceUnavailableError within 30 s when no broker answers.
+    """
+
+    def read_log(self, topics: Sequence[str]) -> LogState:
+        """Return identity and readable ends of the topics; topics that do not exist are absent from the result."""
+
+    def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        """Return the first offset whose timestamp is at or after ``at``; absent when there is none."""
+
+    def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""
+
+
+class Publication(Protocol):
+    """The open transaction of one attempt that may publish: pipeline locked, attempt and state checked."""
+
+    @property
+    def connection(self) -> Any:
+        """The database connection of the transaction, for a sink that shares the ledger's database."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Who publishes."""
+
+    @property
+    def accepted_rows(self) -> int:
+        """How many rows the audit accepted; a sink that moves another number refuses."""
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """Store which table the pipeline publishes to; raises TargetChangedError when it was another one before."""
+
+    def advance_positions(self) -> None:
+        """Move every partition of the batch from start to until. Raises PositionConflictError with both sides."""
+
+    def publish_quarantine(self) -> None:
+        """Move the attempt's staged quarantine into the ledger. Raises StagingError when some of it is missing."""
+
+    def mark_published(self, rows: int) -> None:
+        """Set the state of the batch and let its ranges count as published.
+
+        Raises PositionConflictError when a range overlaps one that is published already (I2), and BatchBlockedError
+        when a balance is not closed (I7): the database itself refuses both.
+        """
+
+
+class Ledger(Protocol):
+    """The control table: plans, attempts, positions, balances, results. Every method is one transaction.
+
+    Raises ServiceUnavailableError when the database does not answer, UnknownBatchError for ids that do not exist.
+    """
+
+    def load_positions(self, pipeline: str) -> Sequence[Position]:
+        """Return where the pipeline is, one position per partition it has ever planned; empty before the first."""
+
+    def seconds_since_published(self, pipeline: str) -> float | None:
+        """Return how long ago the pipeline last published, None when it never has."""
+
+    def find_open_batch(self, pipeline: str) -> Batch | None:
+        """Return the live batch that is neither published nor discarded; there is at most one."""
+
+    def load_batch(self, batch_id: int) -> Batch:
+        """Return one batch with its ranges."""
+
+    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+        """Store a plan before anything is read. Returns the open batch instead when another run was faster (I5).
+
+        Raises PositionConflictError when a range does not start at the stored next offset.
+        """
+
+    def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
+        """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
+
+    def open_attempt(self, batch_id: int, run: str) -> Attempt:
+        """Take the batch over: the next attempt number, state planned. Fences every earlier attempt (I4).
+
+        Raises FencedError when the batch is published or discarded already.
+        """
+
+    def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
+        """Record that staging is complete and sealed. Raises FencedError."""
+
+    def load_reported_rows(self, attempt: Attempt) -> int:
+        """Return what ``mark_staged`` recorded."""
+
+    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+        """Store balances and results; the batch becomes audited, or blocked when a check failed. Raises FencedError."""
+
+    def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
+        """Return the results of the newest audit of the batch."""
+
+    def publication(self, attempt: Attempt) -> AbstractContextManager[Publication]:
+        """Open the publishing transaction; commits on a normal exit, rolls back on any error (I3).
+
+        Raises FencedError when another attempt owns the batch, BatchBlockedError when it is blocked, and
+        OutcomeUnknownError when the connection is lost while committing.
+        """
+
+
+class EvidenceWriter(Protocol):
+    """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
+
+    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+        """Write the offsets that were seen and the records that could not be decoded, all or nothing.
+
+        Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the columns of
+        ``QUARANTINE_SCHEMA``.
+        """
+
+
+class Evidence(Protocol):
+    """What the reading tasks witnessed: which offsets Kafka returned, and the records to be quarantined.
+
+    Kept in the ledger's database whatever the sink is, apart from the rows, so that a lost row cannot take its own
+    evidence with it.
+    """
+
+    def open(self, attempt: Attempt) -> EvidenceWriter:
+        """Create empty evidence for exactly this attempt."""
+
+    def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
+        """Return one entry per range of the batch, in their order."""
+
+    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
+        """Return up to ``limit`` stretches of offsets without a visible record, as ``orders[3] 1200..1203``."""
+
+    def drop(self, batch_id: int) -> None:
+        """Remove the evidence of every attempt of the batch; harmless to repeat."""
+
+
+class StagingWriter(Protocol):
+    """Writes rows from inside Spark tasks; pickled to the executors."""
+
+    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write the rows of one task in one transaction, return how many. ``task`` tells repeated attempts apart."""
+
+
+class Sink(Protocol):
+    """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
+
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        """Create empty staging for exactly this attempt. Raises TargetChangedError when the target cannot take it."""
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
+
+    def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+        """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
+
+    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
+        """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
+
+    def publish(self, publication: Publication) -> int:
+        """Make the attempt's rows visible within the publication; return their number.
+
+        Raises StagingError when they are not those that were audited, TargetChangedError.
+        """
+
+    def drop_staging(self, batch_id: int) -> None:
+        """Remove the staging of every attempt of the batch that no task is writing to; harmless to repeat."""
+
+    def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """Return what the target holds of the pipeline, by batch id and partition."""
+
+
+class Stager(Protocol):
+    """Reads exactly the stored ranges and writes them to staging."""
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """Read, decode, transform, write and seal. Raises StagingError or ServiceUnavailableError, both retryable."""
+
+
+class Auditor(Protocol):
+    """Judges facts. Never changes data (I6)."""
+
+    def judge(
+        self, facts: Sequence[RangeFacts], balances: Sequence[Balance], positions: Sequence[Position], reported: int
+    ) -> Sequence[CheckResult]:
+        """Return one result per check; a check that cannot run raises, it never passes."""

@@ -1,0 +1,245 @@
+"""The life of a batch: the only place where the order of its steps is written.
+
+Each step can be run again at any time, by any process: it loads what the ledger holds and either continues, does
+nothing because the work is done, or is told who fenced it. ``run`` names the execution (an Airflow run, a command
+line) and is what later steps are compared with. Crash points are named here and passed to ``crash``.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from batchledger.accounting import HolePolicy, IntegrityCheck, balance_batch, combine_witnesses
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Position
+from batchledger.errors import BatchBlockedError, FencedError, OutcomeUnknownError, ServiceUnavailableError
+from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
+from batchledger.planning import Limits, Plan, StartPolicy, check_source, choose_first_positions, plan_batch
+from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+
+logger = logging.getLogger(__name__)
+
+OFFENDERS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRules:
+    """What a pipeline file decides about planning and accounting."""
+
+    name: str
+    topics: tuple[str, ...]
+    limits: Limits
+    start: StartPolicy = StartPolicy.EARLIEST
+    start_at: datetime | None = None
+    holes: HolePolicy = HolePolicy.NONE
+    has_transform: bool = False
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark."""
+
+    rules: PipelineRules
+    source: SourceLog
+    ledger: Ledger
+    evidence: Evidence
+    sink: Sink
+    make_stager: Callable[[], Stager]
+    make_auditor: Callable[[], Auditor]
+    crash: CrashHook = field(default=no_crash)
+
+
+StageStep = Callable[[Platform, int, str], Batch]
+
+
+def preview(platform: Platform) -> Plan:
+    """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError."""
+    rules, ledger = platform.rules, platform.ledger
+    # Positions first: a batch published in between would else stand beyond the log that was read before it.
+    stored = {
+        each.partition: each for each in ledger.load_positions(rules.name) if each.partition.topic in rules.topics
+    }
+    log = platform.source.read_log(rules.topics)
+    check_source(tuple(stored.values()), log, rules.topics)
+    starts = _find_starts(platform, tuple(each for each in log.log_by_partition if each not in stored))
+    first = choose_first_positions(stored, log, rules.start, starts)
+    check_source(first, log, rules.topics)
+    return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
+
+
+def plan(platform: Platform, run: str) -> Batch | None:
+    """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
+
+    Raises BatchBlockedError when the open batch waits for a person.
+    """
+    batch = platform.ledger.find_open_batch(platform.rules.name)
+    if batch is None:
+        planned = preview(platform)
+        if planned.is_empty:
+            # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
+            platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
+            logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
+            return None
+        batch = platform.ledger.store_plan(platform.rules.name, planned, run)
+    if batch.state is BatchState.BLOCKED:
+        raise _blocked(batch, platform.ledger.load_checks(batch.batch_id))
+    logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
+    platform.crash("plan_stored")
+    return batch
+
+
+def stage(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Open an attempt and fill its staging. A batch that this run has published already is left alone."""
+    batch = platform.ledger.load_batch(batch_id)
+    if _is_published_by(batch, run):
+        return batch
+    attempt = platform.ledger.open_attempt(batch_id, run)
+    platform.crash("attempt_opened")
+    logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    staged = platform.make_stager().stage(attempt)
+    platform.crash("staging_sealed")
+    platform.ledger.mark_staged(attempt, staged)
+    logger.info("%s attempt %d staged: %d rows", batch.label, attempt.number, staged.reported_rows)
+    platform.crash("staged")
+    return platform.ledger.load_batch(batch_id)
+
+
+def audit(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Judge the staged attempt and store the result. Raises BatchBlockedError when a check fails."""
+    batch = platform.ledger.load_batch(batch_id)
+    if _is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
+        return batch
+    attempt = _own_attempt(batch, run, BatchState.STAGED)
+    facts = combine_witnesses(platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt))
+    balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
+    positions = _positions_of(batch, platform.ledger)
+    reported = platform.ledger.load_reported_rows(attempt)
+    checks = platform.make_auditor().judge(facts, balances, positions, reported)
+    if not all(check.passed for check in checks):
+        checks = _with_offenders(checks, platform, attempt)
+    batch = platform.ledger.record_audit(attempt, balances, checks)
+    platform.crash("audited")
+    if batch.state is BatchState.BLOCKED:
+        raise _blocked(batch, checks)
+    logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
+    return batch
+
+
+def publish(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Make rows, quarantine and positions visible in one transaction (I3), then clean up.
+
+    A lost connection during COMMIT is resolved by looking the batch up again on a new connection (I9). Publishing a
+    batch that this run has published already only repeats the cleaning up.
+    """
+    batch = platform.ledger.load_batch(batch_id)
+    if not _is_published_by(batch, run):
+        attempt = _own_attempt(batch, run, BatchState.AUDITED)
+        try:
+            _publish_together(platform, attempt)
+        except OutcomeUnknownError:
+            if platform.ledger.load_batch(batch_id).state is not BatchState.PUBLISHED:
+                raise
+        platform.crash("committed")
+        batch = platform.ledger.load_batch(batch_id)
+        if batch.state is not BatchState.PUBLISHED:
+            raise OutcomeUnknownError(
+                f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
+            )
+        logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    platform.sink.drop_staging(batch_id)
+    platform.evidence.drop(batch_id)
+    _commit_courtesy(platform, batch)
+    return batch
+
+
+def run_once(
+    platform: Platform, run: str, batch_id: int | None = None, stage_step: StageStep | None = None
+) -> Batch | None:
+    """Take one batch through its whole life; ``batch_id`` takes that one again, a blocked one included.
+
+    ``stage_step`` is how the stage step is executed when not in this process.
+    """
+    if batch_id is None:
+        batch = plan(platform, run)
+        if batch is None:
+            return None
+        batch_id = batch.batch_id
+    (stage_step or stage)(platform, batch_id, run)
+    audit(platform, batch_id, run)
+    return publish(platform, batch_id, run)
+
+
+def _publish_together(platform: Platform, attempt: Attempt) -> None:
+    with platform.ledger.publication(attempt) as publication:
+        publication.advance_positions()
+        platform.crash("positions_moved")
+        rows = platform.sink.publish(publication)
+        platform.crash("rows_moved")
+        publication.publish_quarantine()
+        publication.mark_published(rows)
+        platform.crash("before_commit")
+
+
+def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
+    if platform.rules.start_at is None or not new:
+        return {}
+    return platform.source.find_offsets(new, platform.rules.start_at)
+
+
+def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
+    concerned = {each.partition for each in batch.ranges}
+    return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
+
+
+def _is_published_by(batch: Batch, run: str) -> bool:
+    return batch.state is BatchState.PUBLISHED and batch.attempt_run == run
+
+
+def _own_attempt(batch: Batch, run: str, expected: BatchState) -> Attempt:
+    """Return the present attempt if it belongs to ``run`` and is in the expected state."""
+    if batch.attempt_run is None:
+        raise FencedError(f"{batch.label} should be {expected} but nobody has staged it yet; run its stage step first.")
+    if batch.attempt_run != run:
+        raise FencedError(
+            f"{batch.label} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has it in state "
+            f"{batch.state}; run {run} changes nothing. No action is needed: the other run finishes the batch.",
+            batch_id=batch.batch_id,
+            attempt=batch.attempt,
+        )
+    if batch.state is BatchState.BLOCKED:
+        raise BatchBlockedError(f"{batch.label} is blocked; see: batchledger batch {batch.batch_id}")
+    if batch.state is not expected:
+        raise FencedError(
+            f"{batch.label} should be {expected} but is {batch.state}: attempt {batch.attempt} of the same run is at "
+            "work on it. This duplicate of the step changes nothing.",
+            batch_id=batch.batch_id,
+            attempt=batch.attempt,
+        )
+    return Attempt(batch, batch.attempt, run)
+
+
+def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: Attempt) -> tuple[CheckResult, ...]:
+    holes = {IntegrityCheck.NO_UNEXPLAINED_HOLES: platform.evidence.find_holes(attempt, OFFENDERS_SHOWN)}
+    coordinates = {**platform.sink.find_offenders(attempt, OFFENDERS_SHOWN), **holes}
+    by_name = {check.value: found for check, found in coordinates.items()}
+    return tuple(each if each.passed else each.with_coordinates(by_name.get(each.name, ())) for each in checks)
+
+
+def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
+    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if not check.passed)
+    return BatchBlockedError(
+        f"{batch.label} is blocked, nothing of its {count_offsets(batch.ranges)} offsets is visible and no offset "
+        f"moved. Failed: {failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
+        f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+    )
+
+
+def _commit_courtesy(platform: Platform, batch: Batch) -> None:
+    next_offsets = {each.partition: each.until for each in batch.ranges}
+    try:
+        platform.source.commit_courtesy(f"batchledger.{batch.pipeline}", next_offsets)
+    except ServiceUnavailableError as error:
+        logger.warning(
+            "%s is published; only the courtesy offsets for lag tools were not committed: %s", batch.label, error
+        )

@@ -1,0 +1,66 @@
+"""Records into columns: JSON with an explicit schema, as Spark expressions. Undecodable records keep their bytes.
+
+A record is set aside when it has no value, is not valid UTF-8, does not decode with the declared schema, or holds a
+character that a table cannot store (U+0000). Everything else is a row; a declared field that the record lacks is null.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from batchledger.columns import Column
+
+ERROR_COLUMN = "_error"
+RAW_COLUMNS = ("_key", "_value", "_headers")
+_CORRUPT = "_corrupt"
+_NUL = "\x00"
+_NUL_ESCAPED = "\\u0000"
+
+
+def decode_json(raw: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the declared columns, the provenance columns, ``_error`` and, where that is set, the raw record."""
+    text = F.col("value").cast("string")
+    schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    decoded = raw.withColumn("_text", text).withColumn(
+        "_decoded", F.from_json(F.col("_text"), f"{schema}, {_CORRUPT} string", options)
+    )
+    judged = decoded.withColumn(ERROR_COLUMN, _judge(columns))
+    is_bad = F.col(ERROR_COLUMN).isNotNull()
+    return judged.select(
+        *[F.col(f"_decoded.{column.name}").alias(column.name) for column in columns],
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_timestamp"),
+        ERROR_COLUMN,
+        F.when(is_bad, F.col("key")).alias("_key"),
+        F.when(is_bad, F.col("value")).alias("_value"),
+        F.when(is_bad, _headers_as_json()).alias("_headers"),
+    )
+
+
+def _judge(columns: Sequence[Column]) -> SparkColumn:
+    holds_nul = F.lit(False)
+    for column in columns:
+        if column.type == "string":
+            holds_nul = holds_nul | F.coalesce(F.col(f"_decoded.{column.name}").contains(_NUL), F.lit(False))
+    return (
+        F.when(F.col("value").isNull(), "the record has no value (a tombstone)")
+        .when(~F.is_valid_utf8(F.col("_text")), "the value is not valid UTF-8")
+        .when(
+            F.col("_decoded").isNull() | F.col(f"_decoded.{_CORRUPT}").isNotNull(),
+            "the value does not decode as JSON with the declared schema",
+        )
+        .when(F.col("_text").contains(_NUL_ESCAPED) & holds_nul, "a string holds U+0000, which a table cannot store")
+    )
+
+
+def _headers_as_json() -> SparkColumn:
+    pairs = F.transform(
+        F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>")),
+        lambda header: F.struct(header["key"].alias("key"), F.base64(header["value"]).alias("value")),
+    )
+    return F.to_json(pairs)

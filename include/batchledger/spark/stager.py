@@ -1,0 +1,127 @@
+"""The Stager port: read exactly the stored ranges with Spark and write them to staging.
+
+Spark gets explicit numbers only: ``earliest`` and ``latest`` would be bound again at every evaluation. It reads
+committed records, fails on lost data, and belongs to no consumer group (S17, S30, S37).
+"""
+
+import importlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from batchledger.batch import Attempt, Staged
+from batchledger.columns import PROVENANCE_COLUMNS, Column
+from batchledger.errors import ConfigurationError, StagingError
+from batchledger.offsets import OffsetRange
+from batchledger.ports import Evidence, Sink
+from batchledger.spark.decode import ERROR_COLUMN, RAW_COLUMNS, decode_json
+from batchledger.spark.tasks import REPORT_SCHEMA, WitnessAndWriteTask, WitnessTask, WriteTask
+
+logger = logging.getLogger(__name__)
+
+Transform = Callable[[DataFrame], DataFrame]
+
+# How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
+POLL_TIMEOUT_MILLISECONDS = 25_000
+
+
+@dataclass(frozen=True)
+class SparkStager:
+    """See the port. ``open_session`` yields a session and cleans up after it."""
+
+    open_session: Callable[[], AbstractContextManager[SparkSession]]
+    source_options: Mapping[str, str] = field(repr=False)
+    columns: tuple[Column, ...]
+    transform: str | None
+    evidence: Evidence
+    sink: Sink
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """See the port."""
+        transform = load_transform(self.transform) if self.transform else None
+        with self.open_session() as spark:
+            try:
+                reports = self._run(spark, attempt, transform)
+            except (PySparkException, grpc.RpcError) as error:
+                raise StagingError(
+                    f"Spark could not stage {attempt.batch.label} attempt {attempt.number}: {summarise(error)}. "
+                    "Nothing is visible; the next attempt reads the same ranges again.",
+                    batch_id=attempt.batch.batch_id,
+                ) from error
+        self.sink.seal_staging(attempt, [task for task, _ in reports])
+        return Staged(reported_rows=sum(written for _, written in reports))
+
+    def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
+        decoded = decode_json(read_ranges(spark, attempt.batch.ranges, self.source_options), self.columns)
+        good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
+        evidence = self.evidence.open(attempt)
+        if transform is None:
+            rows = self.sink.open_staging(attempt, to_arrow_schema(good.schema))
+            written = decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), REPORT_SCHEMA)
+        else:
+            transformed = _apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
+            rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
+            written = transformed.mapInArrow(WriteTask(rows), REPORT_SCHEMA)
+        return [(row.task, row.written) for row in written.collect()]
+
+
+def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str]) -> DataFrame:
+    """Return the records of exactly ``ranges``, one range per partition, with key, value and headers as bytes."""
+    starts: dict[str, dict[str, int]] = {}
+    untils: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        topic, number = each.partition.topic, str(each.partition.partition)
+        if number in starts.setdefault(topic, {}):
+            raise ValueError(f"{each.partition} has more than one range in a single read")
+        starts[topic][number] = each.start
+        untils.setdefault(topic, {})[number] = each.until
+    explicit = {
+        "assign": json.dumps({topic: [int(number) for number in offsets] for topic, offsets in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(untils),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
+    }
+    return spark.read.format("kafka").options(**{**options, **explicit}).load()
+
+
+def load_transform(reference: str) -> Transform:
+    """Import ``module:function``. Raises ConfigurationError."""
+    module_name, _, function_name = reference.partition(":")
+    try:
+        transform: Transform = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"transform {reference!r} cannot be loaded: {error}. Write it as module:function, importable where the "
+            "pipeline runs.",
+            transform=reference,
+        ) from error
+    return transform
+
+
+def summarise(error: BaseException) -> str:
+    """Return the lines of a Spark error that tell the cause, without the stack traces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "JVM stacktrace", "..."))]
+    causes = [line for line in telling if "Error" in line or "Exception" in line] or telling
+    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]]))[:1200]
+
+
+def _apply(transform: Transform, rows: DataFrame) -> DataFrame:
+    transformed = transform(rows)
+    missing = [column for column in PROVENANCE_COLUMNS if column not in transformed.columns]
+    if missing:
+        raise ConfigurationError(
+            f"the transform dropped the provenance columns {', '.join(missing)}; it has to keep "
+            f"{', '.join(PROVENANCE_COLUMNS)} on every row."
+        )
+    return transformed

@@ -1,0 +1,6 @@
+"""The local services: a broker, PostgreSQL, Spark and Airflow on 127.0.0.1, started and stopped as one stack."""
+
+from batchledger.stack.clients import environment
+from batchledger.stack.home import Home
+
+__all__ = ["Home", "environment"]

@@ -1,0 +1,25 @@
+"""What every part of the local services agrees on: versions, ports, connection ids. Values only.
+
+docker-compose.yaml repeats these; a test holds the two together.
+"""
+
+KAFKA_VERSION = "4.2.1"
+POSTGRES_VERSION = "18.6.0"
+SPARK_VERSION = "4.1.3"
+AIRFLOW_VERSION = "3.3.2"
+
+KAFKA_CONNECTION = "kafka_default"
+WAREHOUSE_CONNECTION = "warehouse"
+SPARK_CONNECTION = "spark_default"
+
+PORT_BY_SERVICE = {
+    "kafka": 19092,
+    "kafka_controller": 19093,
+    "postgres": 15432,
+    "spark": 15002,
+    "airflow": 18080,
+}
+
+WAREHOUSE_DATABASE = "warehouse"
+AIRFLOW_DATABASE = "airflow"
+DATABASE_USER = "batchledger"

@@ -1,0 +1,28 @@
+"""What the supervisor knows about a service, whichever it is."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from batchledger.stack.clients import without_proxy
+from batchledger.stack.processes import Launch, Record
+
+
+@dataclass(frozen=True)
+class Service:
+    """One long-running process. ``prepare`` writes its files and says how to start it; it is harmless to repeat.
+
+    ``ports`` are the names of the ports that it listens on, the first one is the one that users meet. ``is_healthy``
+    answers within seconds, and raises nothing for a service that does not answer.
+    """
+
+    name: str
+    ports: tuple[str, ...]
+    prepare: Callable[[], Launch]
+    is_healthy: Callable[[Record], bool]
+    start_seconds: float = 60.0
+
+
+def base_environment() -> dict[str, str]:
+    """The environment of this process, with this machine exempt from any proxy."""
+    return {**os.environ, **without_proxy()}

@@ -1,0 +1,96 @@
+"""The Spark Connect server: one local JVM with the Kafka source loaded, so that a batch meets a warm session."""
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from batchledger.stack.home import Credentials, Home, Ports
+from batchledger.stack.jars import fetch_jars, pyspark_folder
+from batchledger.stack.machine import HOST, find_java
+from batchledger.stack.processes import Launch
+from batchledger.stack.service import Service, base_environment
+
+_SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_SETTINGS_FRAME = b"\4"
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FRAME + b"\0\0\0\0\0"
+_REDACTED_WORDS = "secret|password|passwd|token|jaas|access[.]?key"
+
+LOG_PROPERTIES = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
+"""
+
+
+def spark_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
+    """The server; healthy when it speaks HTTP/2, what it does once its Spark context is up."""
+    return Service(
+        name="spark",
+        ports=("spark",),
+        prepare=lambda: _prepare(home, ports, credentials),
+        is_healthy=lambda _: _answers(ports),
+        start_seconds=90,
+    )
+
+
+def remote(ports: Ports) -> str:
+    """The address without the token. pyspark sends a token in the clear only to a host that is literally localhost."""
+    return f"sc://localhost:{ports.spark}"
+
+
+def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
+    """The server's configuration: one JVM on all cores of this machine, reachable from it alone, secrets redacted."""
+    folder = home.local / "spark"
+    settings = {
+        "spark.master": "local[*]",
+        "spark.app.name": "batchledger",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.host": HOST,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.extraJavaOptions": "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000",
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": ports.spark,
+        "spark.ui.enabled": "false",
+        "spark.local.dir": folder / "tmp",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.worker.reuse": "true",
+        "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
+        "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
+    }
+    return "".join(f"{key} {value}\n" for key, value in settings.items())
+
+
+def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
+    folder = home.local / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spark-defaults.conf").write_text(spark_defaults(home, ports, fetch_jars(home, "spark")))
+    (folder / "log4j2.properties").write_text(LOG_PROPERTIES)
+    spark_home = pyspark_folder()
+    find_java()
+    environment = base_environment() | {
+        "SPARK_HOME": str(spark_home),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": credentials.spark_token,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    argv = (str(spark_home / "bin" / "spark-submit"), "--class", _SERVER_CLASS)
+    return Launch(argv=argv, folder=folder, environment=environment)
+
+
+def _answers(ports: Ports) -> bool:
+    """Whether an HTTP/2 server greets back, which is what gRPC needs; the gRPC library itself does not like forks."""
+    try:
+        with socket.create_connection((HOST, ports.spark), timeout=1.0) as connection:
+            connection.sendall(_HTTP2_GREETING)
+            return connection.recv(9)[3:4] == _SETTINGS_FRAME
+    except OSError:
+        return False

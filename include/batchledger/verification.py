@@ -1,0 +1,131 @@
+"""Prove I1, I2 and I7 over the whole history of a pipeline, and that the target holds what the ledger says. Pure.
+
+The proof trusts nothing that a publication has checked before: it starts again from the published ranges, the positions
+and the counts found in the target.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Position
+from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps
+
+TargetKey = tuple[int, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRange:
+    """One range that the ledger calls published, with what its balance says is in the target and in quarantine."""
+
+    batch_id: int
+    range: OffsetRange
+    accepted: int
+    quarantined: int
+    unexplained: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that contradicts the promise; ``invariant`` is I1, I2, I7 or ``target`` / ``quarantine``."""
+
+    invariant: str
+    where: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome of one proof: how much was looked at, and every finding."""
+
+    pipeline: str
+    batches: int
+    ranges: int
+    offsets: int
+    rows: int
+    quarantined: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing contradicts the promise."""
+        return not self.findings
+
+
+def verify_history(
+    pipeline: str,
+    positions: Sequence[Position],
+    published: Sequence[PublishedRange],
+    target: Mapping[TargetKey, TargetCount],
+    quarantined: Mapping[TargetKey, int],
+) -> Verification:
+    """Compare positions, published ranges, target and quarantine with each other; report every contradiction."""
+    findings = (
+        *_check_contiguous(positions, published),
+        *_check_disjoint(published),
+        *_check_balances(published),
+        *_check_target(published, target),
+        *_check_quarantine(published, quarantined),
+    )
+    return Verification(
+        pipeline=pipeline,
+        batches=len({each.batch_id for each in published}),
+        ranges=len(published),
+        offsets=sum(len(each.range) for each in published),
+        rows=sum(count.rows for count in target.values()),
+        quarantined=sum(quarantined.values()),
+        findings=findings,
+    )
+
+
+def _check_contiguous(positions: Sequence[Position], published: Sequence[PublishedRange]) -> Iterator[Finding]:
+    claimed = [OffsetRange(each.partition, each.origin_offset, each.next_offset) for each in positions]
+    ranges = [each.range for each in published]
+    for gap in find_gaps(ranges, within=claimed) if claimed else ():
+        yield Finding("I1", str(gap), "the position has passed these offsets, but no batch published them")
+    for beyond in find_gaps(claimed, within=ranges) if ranges else ():
+        yield Finding("I1", str(beyond), "published, but outside of what the position claims")
+
+
+def _check_disjoint(published: Sequence[PublishedRange]) -> Iterator[Finding]:
+    for overlap in find_overlaps(each.range for each in published):
+        yield Finding("I2", str(overlap), "published by more than one batch")
+
+
+def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
+    for each in published:
+        if each.unexplained:
+            yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {each.unexplained} offsets unexplained")
+
+
+def _check_target(published: Sequence[PublishedRange], target: Mapping[TargetKey, TargetCount]) -> Iterator[Finding]:
+    known: set[TargetKey] = set()
+    for each in published:
+        key = (each.batch_id, each.range.partition)
+        known.add(key)
+        found = target.get(key, TargetCount(0, 0, each.range.start, each.range.start))
+        where = f"batch {each.batch_id}, {each.range}"
+        if found.rows != each.accepted:
+            yield Finding("target", where, f"the ledger accepted {each.accepted} rows, the target holds {found.rows}")
+        if found.distinct_offsets != found.rows:
+            yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
+        if found.rows and not (found.first_offset in each.range and found.last_offset in each.range):
+            yield Finding(
+                "target", where, f"rows from {found.first_offset} to {found.last_offset} lie outside of the range"
+            )
+    for (batch_id, partition), found in target.items():
+        if (batch_id, partition) not in known:
+            yield Finding(
+                "target", f"batch {batch_id}, {partition}", f"{found.rows} rows that no published batch accounts for"
+            )
+
+
+def _check_quarantine(published: Sequence[PublishedRange], quarantined: Mapping[TargetKey, int]) -> Iterator[Finding]:
+    for each in published:
+        found = quarantined.get((each.batch_id, each.range.partition), 0)
+        if found != each.quarantined:
+            yield Finding(
+                "quarantine",
+                f"batch {each.batch_id}, {each.range}",
+                f"the ledger accounted for {each.quarantined} records, quarantine holds {found}",
+            )

@@ -1,0 +1,149 @@
+"""From configuration to concrete adapters: the only place that names concrete classes."""
+
+import logging
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from batchledger import run_batch
+from batchledger.batch import Batch
+from batchledger.config import PipelineConfig
+from batchledger.connections import Connection, kafka_options, load_connection, postgres_dsn
+from batchledger.errors import ConfigurationError, StagingError
+from batchledger.kafka.client_options import to_spark_options
+from batchledger.kafka.log import KafkaLog
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.history import load_published_history
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ports import Auditor, CrashHook, Stager, no_crash
+from batchledger.run_batch import Platform, StageStep
+from batchledger.sinks.postgres import PostgresSink
+from batchledger.verification import Verification, verify_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
+
+STAGE_JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "stage_batch.py"
+
+
+def ledger_dsn(pipeline: PipelineConfig) -> str:
+    """The database of the ledger: the sink's own for PostgreSQL."""
+    return postgres_dsn(load_connection(pipeline.sink.connection))
+
+
+def build_platform(
+    pipeline: PipelineConfig, open_session: OpenSession | None = None, crash: CrashHook = no_crash
+) -> Platform:
+    """Build everything that the steps of one pipeline need; opens nothing yet.
+
+    ``open_session`` replaces the Spark session of the pipeline's connection. Raises ConfigurationError.
+    """
+    kafka = kafka_options(load_connection(pipeline.source.connection))
+    dsn = ledger_dsn(pipeline)
+    evidence = PostgresEvidence(dsn)
+    sink = PostgresSink(dsn, pipeline.sink.qualified_table)
+
+    def make_stager() -> Stager:
+        # Imported here because Spark costs seconds that the other steps need not pay.
+        from batchledger.spark.stager import SparkStager
+
+        return SparkStager(
+            open_session=open_session or _connect_session(pipeline),
+            source_options=to_spark_options(kafka, pipeline.source.options),
+            columns=pipeline.source.columns,
+            transform=pipeline.transform,
+            evidence=evidence,
+            sink=sink,
+        )
+
+    return Platform(
+        rules=pipeline.rules,
+        source=KafkaLog(kafka),
+        ledger=PostgresLedger(dsn),
+        evidence=evidence,
+        sink=sink,
+        make_stager=make_stager,
+        make_auditor=_make_auditor,
+        crash=crash,
+    )
+
+
+def choose_stage_step(pipeline: PipelineConfig) -> StageStep:
+    """Return how the stage step runs: in this process over Spark Connect, or in a process of spark-submit.
+
+    The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
+    """
+    connection = load_connection(pipeline.spark)
+    match connection.type:
+        case "spark_connect":
+            return run_batch.stage
+        case "spark":
+            return partial(_submit_stage, pipeline)
+        case _:
+            raise _wrong_spark_type(connection)
+
+
+def verify_pipeline(pipeline: PipelineConfig) -> Verification:
+    """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger."""
+    dsn = ledger_dsn(pipeline)
+    history = load_published_history(dsn, pipeline.name)
+    target = PostgresSink(dsn, pipeline.sink.qualified_table).count_target(pipeline.name)
+    # A batch that was published between the two reads is left to the next proof.
+    known = {each.batch_id for each in history.ranges}
+    meanwhile = {each.batch_id for each in load_published_history(dsn, pipeline.name).ranges} - known
+    target = {key: count for key, count in target.items() if key[0] not in meanwhile}
+    return verify_history(pipeline.name, history.positions, history.ranges, target, history.quarantined)
+
+
+def _make_auditor() -> Auditor:
+    from batchledger.checks.integrity import IntegrityAuditor
+
+    return IntegrityAuditor()
+
+
+def _connect_session(pipeline: PipelineConfig) -> OpenSession:
+    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+    from batchledger.spark.session import open_connect_session
+
+    connection = load_connection(pipeline.spark)
+    if connection.type != "spark_connect":
+        raise _wrong_spark_type(connection)
+    url = SparkConnectHook(conn_id=pipeline.spark).get_connection_url()
+    return partial(open_connect_session, url, pipeline.spark)
+
+
+def _submit_stage(pipeline: PipelineConfig, platform: Platform, batch_id: int, run: str) -> Batch:
+    """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step."""
+    from airflow.exceptions import AirflowException
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    arguments = ["--pipeline", pipeline.name, "--batch", str(batch_id), "--run", run]
+    hook = SparkSubmitHook(
+        conn_id=pipeline.spark, name=f"batchledger-{pipeline.name}-{batch_id}", application_args=arguments
+    )
+    try:
+        hook.submit(str(STAGE_JOB))
+    except AirflowException as error:
+        code = re.search(r"Error code is: (\d+)", str(error))
+        raise StagingError(
+            f"the stage job of batch {batch_id} of {pipeline.name} ended with exit code {code[1] if code else '?'}; "
+            "its own message is in the log above. Nothing is visible; the next attempt reads the same ranges again.",
+            batch_id=batch_id,
+        ) from error
+    return platform.ledger.load_batch(batch_id)
+
+
+def _wrong_spark_type(connection: Connection) -> ConfigurationError:
+    return ConfigurationError(
+        f"connection {connection.connection_id} has type {connection.type!r}; allowed are 'spark_connect' (a warm "
+        "server) and 'spark' (spark-submit).",
+        connection=connection.connection_id,
+    )

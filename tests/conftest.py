@@ -1,0 +1,124 @@
+"""The services of one test run: real ones, on free ports, started once and only when a test asks for them.
+
+Airflow reads its settings when it is first imported, so they are written when this file is loaded.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batchledger.stack import environment, local_stack
+from batchledger.stack.airflow_components import configure_airflow
+from batchledger.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.stack.home import Credentials, Home, Ports
+from batchledger.stack.kafka_broker import bootstrap_servers
+from batchledger.stack.postgres_server import connection_string
+from tests.support import Workplace
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def choose_free_ports() -> Ports:
+    """Ports that nobody listens on now; all are held until the last is chosen, so they differ."""
+    names = [each.name for each in fields(Ports)]
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in names]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return Ports(**{name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)})
+
+
+@dataclass(frozen=True)
+class TestServices:
+    """The stack of this run."""
+
+    __test__ = False
+
+    home: Home
+    ports: Ports
+    credentials: Credentials
+
+    def up(self, *services: str) -> None:
+        """Start what is missing of the services."""
+        from batchledger.ledger.migrate import migrate
+
+        local_stack.up(self.home, self.ports, services=services, migrate=migrate)
+
+
+def prepare_services() -> TestServices:
+    """Write Airflow's settings into a folder of this run, and sweep up what killed runs have left in theirs."""
+    runs = ROOT / ".local" / "test"
+    cache = ROOT / ".local" / "cache"
+    for left in runs.glob("run-*"):
+        if not psutil.pid_exists(int(left.name.removeprefix("run-"))):
+            remove(Home(root=ROOT, local=left, cache=cache, pipelines=left / "pipelines"))
+    local = runs / f"run-{os.getpid()}"
+    home = Home(root=ROOT, local=local, cache=cache, pipelines=local / "pipelines")
+    home.pipelines.mkdir(parents=True)
+    services = TestServices(home, choose_free_ports(), Credentials.of(home))
+    configure_airflow(home, services.ports, services.credentials)
+    os.environ.update(environment(home))
+    return services
+
+
+def remove(home: Home) -> None:
+    """End what runs there and delete it."""
+    local_stack.down(home)
+    shutil.rmtree(home.local)
+
+
+SERVICES = prepare_services()
+
+
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest) -> Iterator[TestServices]:
+    """The stack; nothing of it runs until a fixture below asks for it. Logs stay where a test failed."""
+    yield SERVICES
+    local_stack.down(SERVICES.home)
+    if request.session.testsfailed == 0:
+        shutil.rmtree(SERVICES.home.local)
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A real broker."""
+
+    bootstrap_servers: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a librdkafka client needs."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+
+@pytest.fixture(scope="session")
+def kafka(services: TestServices) -> Kafka:
+    """A real broker."""
+    services.up("kafka")
+    return Kafka(bootstrap_servers(services.ports))
+
+
+@pytest.fixture(scope="session")
+def warehouse_dsn(services: TestServices) -> str:
+    """A real PostgreSQL with the ledger migrated."""
+    services.up("postgres")
+    return connection_string(services.ports, services.credentials, WAREHOUSE_DATABASE)
+
+
+@pytest.fixture(scope="session")
+def spark(services: TestServices) -> None:
+    """A real Spark Connect server, reached by the connection ``spark_default``."""
+    services.up("spark")
+
+
+@pytest.fixture
+def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Workplace:
+    """Everything that a pipeline needs, apart from Airflow."""
+    return Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines)

@@ -1,0 +1,1 @@
+"""One contract suite per port, run over the in-memory implementation and over the real one."""

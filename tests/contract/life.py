@@ -1,0 +1,132 @@
+"""The steps of a batch's life with facts chosen by the test, taken through the ports only."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from batchledger.accounting import Balance, HolePolicy, balance_batch, combine_witnesses
+from batchledger.batch import Attempt, Batch, CheckResult, Position, Staged
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+from batchledger.ports import QUARANTINE_SCHEMA
+from tests.contract.warehouses import IDENTITY, Warehouse
+from tests.fakes.work import ROW_SCHEMA
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PASSED = CheckResult("looked_at", True, "nothing found", {"rows": 3})
+FAILED = CheckResult("looked_at", False, "2 rows are wrong", {"rows": 2})
+
+
+def rows_of(ranges: Iterable[OffsetRange]) -> list[tuple[TopicPartition, int]]:
+    """Every coordinate of the ranges."""
+    return [(each.partition, offset) for each in ranges for offset in range(each.start, each.until)]
+
+
+def batch_of_rows(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
+    """Rows as the staging job writes them."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "_topic": partition.topic,
+                "_partition": partition.partition,
+                "_offset": offset,
+                "_timestamp": NOW,
+                "message_id": f"{partition}@{offset}",
+            }
+            for partition, offset in coordinates
+        ],
+        schema=ROW_SCHEMA,
+    )
+
+
+def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.Table:
+    """Undecodable records as the staging job sets them aside."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offset,
+                "timestamp": NOW,
+                "key": None,
+                "value": b"\x00{poison",
+                "headers": json.dumps([{"key": "trace", "value": "AA=="}]),
+                "error": "not decodable",
+            }
+            for partition, offset in coordinates
+        ],
+        schema=QUARANTINE_SCHEMA,
+    )
+
+
+def store(warehouse: Warehouse, *ranges: OffsetRange, run: str = "run-1") -> Batch:
+    """Store a plan; partitions that are new to the pipeline start where their range does."""
+    known = {each.partition for each in warehouse.ledger.load_positions(warehouse.pipeline)}
+    first = tuple(
+        Position(each.partition, each.start, each.start, IDENTITY) for each in ranges if each.partition not in known
+    )
+    return warehouse.ledger.store_plan(warehouse.pipeline, Plan(ranges, 0, first), run)
+
+
+def stage(
+    warehouse: Warehouse,
+    batch: Batch,
+    run: str = "run-1",
+    poison: Sequence[tuple[TopicPartition, int]] = (),
+    extra: Sequence[tuple[TopicPartition, int]] = (),
+) -> Attempt:
+    """Open an attempt and stage every row of the batch but the poison; ``extra`` rows are a fault."""
+    attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
+    warehouse.evidence.open(attempt).write(batch.ranges, quarantine_of(poison))
+    rows = [each for each in rows_of(batch.ranges) if each not in poison] + list(extra)
+    written = warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([batch_of_rows(rows)]))
+    warehouse.sink.seal_staging(attempt, [0])
+    warehouse.ledger.mark_staged(attempt, Staged(written))
+    return attempt
+
+
+def balance(warehouse: Warehouse, attempt: Attempt) -> tuple[Balance, ...]:
+    """The balance of what is staged."""
+    facts = combine_witnesses(warehouse.evidence.summarise(attempt), warehouse.sink.summarise_staging(attempt))
+    return balance_batch(facts, HolePolicy.NONE, has_transform=False)
+
+
+def audit(warehouse: Warehouse, attempt: Attempt, check: CheckResult = PASSED) -> Batch:
+    """Record an audit with one result."""
+    return warehouse.ledger.record_audit(attempt, balance(warehouse, attempt), [check])
+
+
+def publish(warehouse: Warehouse, attempt: Attempt) -> int:
+    """Publish rows, quarantine and position; return the number of rows."""
+    with warehouse.ledger.publication(attempt) as publication:
+        publication.advance_positions()
+        rows = warehouse.sink.publish(publication)
+        publication.publish_quarantine()
+        publication.mark_published(rows)
+    return rows
+
+
+def take_to_audited(warehouse: Warehouse, *ranges: OffsetRange, run: str = "run-1") -> Attempt:
+    """Plan, stage and audit."""
+    attempt = stage(warehouse, store(warehouse, *ranges, run=run), run)
+    audit(warehouse, attempt)
+    return attempt
+
+
+def take_to_published(warehouse: Warehouse, *ranges: OffsetRange, run: str = "run-1") -> Attempt:
+    """The whole life."""
+    attempt = take_to_audited(warehouse, *ranges, run=run)
+    publish(warehouse, attempt)
+    return attempt
+
+
+def target_coordinates(warehouse: Warehouse) -> list[tuple[TopicPartition, int]]:
+    """The coordinates of the visible rows, sorted."""
+    return sorted((TopicPartition(row["_topic"], row["_partition"]), row["_offset"]) for row in warehouse.read_target())
+
+
+def next_offsets(warehouse: Warehouse) -> dict[TopicPartition, int]:
+    """Where the pipeline is."""
+    return {each.partition: each.next_offset for each in warehouse.ledger.load_positions(warehouse.pipeline)}

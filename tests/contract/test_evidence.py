@@ -1,0 +1,60 @@
+"""The contract of the Evidence port."""
+
+from batchledger.accounting import WitnessedRange
+from batchledger.offsets import OffsetRange, TopicPartition
+from tests.contract import life
+from tests.contract.warehouses import Warehouse
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FIRST, OTHER = OffsetRange(ORDERS_0, 0, 10), OffsetRange(ORDERS_1, 10, 12)
+
+
+def test_empty_evidence_has_seen_nothing(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    warehouse.evidence.open(attempt)
+    assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 0, 0), WitnessedRange(OTHER, 0, 0)]
+    assert list(warehouse.evidence.find_holes(attempt, 10)) == ["orders[0] 0..10", "orders[1] 10..12"]
+
+
+def test_visible_offsets_and_quarantined_records_are_counted_by_range(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    writer.write([OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
+    writer.write([OffsetRange(ORDERS_0, 6, 8), OTHER], None)
+    assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 6, 2), WitnessedRange(OTHER, 2, 0)]
+    assert list(warehouse.evidence.find_holes(attempt, 10)) == ["orders[0] 4..6", "orders[0] 8..10"]
+    assert list(warehouse.evidence.find_holes(attempt, 1)) == ["orders[0] 4..6"]
+
+
+def test_repeated_task_attempt_changes_nothing(warehouse: Warehouse) -> None:
+    """A task that is run twice writes the same, or an overlapping part of it, twice."""
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    for visible in ([FIRST], [FIRST], [OffsetRange(ORDERS_0, 2, 7)]):
+        writer.write(visible, life.quarantine_of([(ORDERS_0, 3)]))
+    assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 10, 1)]
+
+
+def test_evidence_outside_of_the_ranges_is_not_counted(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    writer.write([OffsetRange(ORDERS_0, 8, 15), OTHER], life.quarantine_of([(ORDERS_0, 12), (ORDERS_1, 10)]))
+    assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 2, 0)]
+
+
+def test_attempts_have_evidence_of_their_own(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")
+    zombie = warehouse.evidence.open(first)
+    second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
+    warehouse.evidence.open(second)
+    zombie.write([FIRST], None)
+    assert list(warehouse.evidence.summarise(second)) == [WitnessedRange(FIRST, 0, 0)]
+
+
+def test_dropping_evidence_is_harmless_to_repeat_and_leaves_other_batches_alone(warehouse: Warehouse) -> None:
+    published = life.take_to_published(warehouse, FIRST)
+    attempt = life.stage(warehouse, life.store(warehouse, OffsetRange(ORDERS_0, 10, 12), run="run-2"), "run-2")
+    for _ in range(2):
+        warehouse.evidence.drop(published.batch.batch_id)
+    assert [each.visible for each in warehouse.evidence.summarise(attempt)] == [2]

@@ -1,0 +1,32 @@
+"""What only the real adapters promise: writers travel to executors, and no password shows."""
+
+import pickle
+
+from batchledger.accounting import StagedRange, WitnessedRange
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.sinks.postgres import PostgresSink
+from tests.contract import life
+from tests.contract.warehouses import open_postgres
+from tests.fakes.work import ROW_SCHEMA
+
+FIRST = OffsetRange(TopicPartition("orders", 0), 0, 3)
+
+
+def test_writers_can_be_sent_to_another_process(warehouse_dsn: str) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+        writers = (warehouse.evidence.open(attempt), warehouse.sink.open_staging(attempt, ROW_SCHEMA))
+        evidence, staging = pickle.loads(pickle.dumps(writers))  # noqa: S301 -- our own bytes
+        evidence.write([FIRST], None)
+        staging.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
+        warehouse.sink.seal_staging(attempt, [0])
+        assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 3, 0)]
+        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_s139_password_of_the_connection_is_never_in_a_repr() -> None:
+    dsn = "host=127.0.0.1 password=hunter2"
+    adapters = (PostgresLedger(dsn), PostgresEvidence(dsn), PostgresSink(dsn, ("public", "orders")))
+    assert "hunter2" not in repr(adapters)

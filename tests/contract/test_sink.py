@@ -1,0 +1,205 @@
+"""The contract of the Sink port."""
+
+import adbc_driver_manager
+import pyarrow as pa
+import pytest
+
+from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.batch import Staged
+from batchledger.errors import StagingError, TargetChangedError
+from batchledger.offsets import OffsetRange, TopicPartition
+from tests.contract import life
+from tests.contract.warehouses import Warehouse
+from tests.fakes.work import ROW_SCHEMA
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FIRST = OffsetRange(ORDERS_0, 0, 3)
+SECOND = OffsetRange(ORDERS_0, 3, 5)
+OTHER = OffsetRange(ORDERS_1, 10, 12)
+WRITE_REFUSED = (StagingError, adbc_driver_manager.Error)
+
+
+def test_staged_rows_are_counted_by_range_and_seen_by_nobody(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 2, 2)]
+    assert life.target_coordinates(warehouse) == []
+
+
+def test_empty_staging_has_a_count_for_every_range(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    assert warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([])) == 0
+    warehouse.sink.seal_staging(attempt, [])
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0), StagedRange(OTHER, 0, 0)]
+
+
+def test_duplicates_planted_in_staging_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
+    extra = [(ORDERS_0, 1), (ORDERS_0, 1), (ORDERS_1, 11)]
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER), extra=extra)
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 5, 3), StagedRange(OTHER, 3, 2)]
+    offenders = warehouse.sink.find_offenders(attempt, 10)
+    assert list(offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == ["orders[0]@1", "orders[1]@11"]
+    assert list(warehouse.sink.find_offenders(attempt, 1)[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == ["orders[0]@1"]
+
+
+def test_rows_outside_of_the_ranges_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
+    extra = [(ORDERS_0, 3), (ORDERS_1, 9), (TopicPartition("payments", 0), 0)]
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER), extra=extra)
+    assert list(warehouse.sink.summarise_staging(attempt)) == [
+        StagedRange(FIRST, 3, 3, outside=3),
+        StagedRange(OTHER, 2, 2),
+    ]
+    offenders = warehouse.sink.find_offenders(attempt, 10)
+    expected = ["orders[0]@3", "orders[1]@9", "payments[0]@0"]
+    assert list(offenders[IntegrityCheck.NO_ROWS_OUTSIDE_RANGES]) == expected
+    assert list(offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == []
+
+
+def test_i6_looking_at_staging_changes_nothing(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    for _ in range(2):
+        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+        warehouse.sink.find_offenders(attempt, 10)
+
+
+def test_s75_rows_of_tasks_that_were_not_accepted_are_removed(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+    accepted, failed, zombie = 4_000_000_001, 2, 3
+    for task in (accepted, failed, zombie):
+        assert writer.write(task, iter([life.batch_of_rows(life.rows_of([FIRST]))])) == 3
+    warehouse.sink.seal_staging(attempt, [accepted])
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_s76_no_accepted_task_leaves_no_row(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
+    warehouse.sink.seal_staging(attempt, [])
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0)]
+
+
+def test_s75_zombie_write_after_sealing_is_refused(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+    writer.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
+    warehouse.sink.seal_staging(attempt, [0])
+    with pytest.raises(WRITE_REFUSED):
+        writer.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_s75_zombie_write_after_the_cleaning_up_is_refused(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+    warehouse.sink.drop_staging(attempt.batch.batch_id)
+    with pytest.raises(WRITE_REFUSED):
+        writer.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
+
+
+def test_write_that_fails_half_way_leaves_no_row(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+
+    def batches() -> object:
+        yield life.batch_of_rows(life.rows_of([FIRST]))
+        raise RuntimeError("the task was killed")
+
+    with pytest.raises((RuntimeError, adbc_driver_manager.Error)):
+        writer.write(0, batches())  # type: ignore[arg-type]
+    warehouse.sink.seal_staging(attempt, [0])
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0)]
+
+
+def test_attempts_have_staging_of_their_own(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    life.stage(warehouse, batch, "run-1")
+    second = life.stage(warehouse, batch, "run-2")
+    assert list(warehouse.sink.summarise_staging(second)) == [StagedRange(FIRST, 3, 3)]
+    life.audit(warehouse, second)
+    life.publish(warehouse, second)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+
+
+def test_published_rows_carry_values_provenance_and_batch_id(warehouse: Warehouse) -> None:
+    attempt = life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 1))
+    assert [dict(row) for row in warehouse.read_target()] == [
+        {
+            "_topic": "orders",
+            "_partition": 0,
+            "_offset": 0,
+            "_timestamp": life.NOW,
+            "message_id": "orders[0]@0",
+            "_batch_id": attempt.batch.batch_id,
+        }
+    ]
+
+
+def test_batches_add_up_in_the_target(warehouse: Warehouse) -> None:
+    first = life.take_to_published(warehouse, FIRST, OTHER)
+    second = life.take_to_published(warehouse, SECOND, run="run-2")
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST, SECOND, OTHER])
+    assert dict(warehouse.sink.count_target(warehouse.pipeline)) == {
+        (first.batch.batch_id, ORDERS_0): TargetCount(3, 3, 0, 2),
+        (first.batch.batch_id, ORDERS_1): TargetCount(2, 2, 10, 11),
+        (second.batch.batch_id, ORDERS_0): TargetCount(2, 2, 3, 4),
+    }
+
+
+def test_target_that_does_not_exist_yet_counts_nothing(warehouse: Warehouse) -> None:
+    assert dict(warehouse.sink.count_target(warehouse.pipeline)) == {}
+
+
+def test_s113_rows_that_vanished_after_the_audit_are_not_published(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    warehouse.lose_staging()
+    with pytest.raises(StagingError) as refusal:
+        life.publish(warehouse, attempt)
+    assert refusal.value.retryable
+    assert life.next_offsets(warehouse) == {ORDERS_0: 0}
+
+
+def test_publishing_without_staging_is_refused(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    warehouse.sink.drop_staging(attempt.batch.batch_id)
+    with pytest.raises(StagingError):
+        life.publish(warehouse, attempt)
+    assert life.next_offsets(warehouse) == {ORDERS_0: 0}
+
+
+def test_s111_another_table_under_the_old_name_is_refused(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    warehouse.replace_target()
+    attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
+    with pytest.raises(TargetChangedError, match="another table"):
+        life.publish(warehouse, attempt)
+    assert life.next_offsets(warehouse) == {ORDERS_0: 3}
+    assert life.target_coordinates(warehouse) == []
+
+
+def test_s122_column_that_the_target_does_not_have_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, SECOND, run="run-2").batch_id, "run-2")
+    with pytest.raises(TargetChangedError, match="cannot take the rows"):
+        warehouse.sink.open_staging(attempt, ROW_SCHEMA.append(pa.field("discount", pa.float64())))
+
+
+def test_dropping_staging_is_harmless_to_repeat_and_leaves_other_batches_alone(warehouse: Warehouse) -> None:
+    published = life.take_to_published(warehouse, FIRST)
+    attempt = life.stage(warehouse, life.store(warehouse, SECOND, run="run-2"), "run-2")
+    for _ in range(2):
+        warehouse.sink.drop_staging(published.batch.batch_id)
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(SECOND, 2, 2)]
+
+
+def test_dropping_the_staging_of_an_unknown_batch_does_nothing(warehouse: Warehouse) -> None:
+    warehouse.sink.drop_staging(9_000_000_000)
+
+
+def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+    pieces = [life.batch_of_rows([each]) for each in life.rows_of([FIRST])]
+    assert writer.write(0, iter(pieces)) == 3
+    warehouse.sink.seal_staging(attempt, [0])
+    warehouse.ledger.mark_staged(attempt, Staged(3))
+    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]

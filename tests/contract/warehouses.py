@@ -1,0 +1,175 @@
+"""The implementations that the contracts run over, and what a test may do behind their backs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from batchledger.batch import TopicIdentity
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import TopicPartition
+from batchledger.ports import Evidence, Ledger, Sink
+from batchledger.sinks.postgres import PostgresSink
+from tests.fakes.database import MemoryDatabase
+from tests.fakes.evidence import MemoryEvidence
+from tests.fakes.ledger import MemoryLedger
+from tests.fakes.sink import MemorySink
+
+IDENTITY = TopicIdentity("cluster-a", "topic-1")
+
+
+class Warehouse(Protocol):
+    """A ledger with its evidence and a sink over one database, empty for each test."""
+
+    pipeline: str
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def sink(self) -> Sink: ...
+
+    def read_target(self) -> Sequence[Mapping[str, Any]]:
+        """What a reader sees now."""
+
+    def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
+        """What the pipeline has quarantined: partition, offset, value."""
+
+    def move_position(self, partition: TopicPartition, next_offset: int) -> None:
+        """Change a position behind the ledger's back."""
+
+    def replace_target(self) -> None:
+        """Drop the target and create another table of the same name."""
+
+    def lose_staging(self) -> None:
+        """Empty every staging table, as a crash of the database does with unlogged ones."""
+
+
+def _unique(prefix: str) -> str:
+    return f"{prefix}_{uuid4().hex[:12]}"
+
+
+@dataclass
+class MemoryWarehouse:
+    """See the protocol."""
+
+    database: MemoryDatabase = field(default_factory=MemoryDatabase)
+    pipeline: str = field(default_factory=lambda: _unique("pipeline"))
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        return MemoryLedger(self.database)
+
+    @property
+    def evidence(self) -> MemoryEvidence:
+        return MemoryEvidence(self.database)
+
+    @property
+    def sink(self) -> MemorySink:
+        return MemorySink(self.database, "orders")
+
+    def read_target(self) -> Sequence[Mapping[str, Any]]:
+        return self.sink.read_target()
+
+    def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
+        return [(key[1], key[2], row["value"]) for key, row in sorted(self.database.committed.quarantine.items())]
+
+    def move_position(self, partition: TopicPartition, next_offset: int) -> None:
+        with self.database.transaction() as tables:
+            key = (self.pipeline, partition)
+            tables.positions[key] = replace(tables.positions[key], next_offset=next_offset)
+
+    def replace_target(self) -> None:
+        with self.database.transaction() as tables:
+            tables.targets["orders"] = replace(tables.targets["orders"], identity="another table", rows=())
+
+    def lose_staging(self) -> None:
+        with self.database.transaction() as tables:
+            tables.staging = {key: replace(each, rows_by_task={}) for key, each in tables.staging.items()}
+
+
+@dataclass
+class PostgresWarehouse:
+    """See the protocol. The ledger is shared by all tests; pipeline and target schema belong to this one."""
+
+    dsn: str
+    pipeline: str = field(default_factory=lambda: _unique("pipeline"))
+    schema: str = field(default_factory=lambda: _unique("target"))
+
+    @property
+    def ledger(self) -> PostgresLedger:
+        return PostgresLedger(self.dsn)
+
+    @property
+    def evidence(self) -> PostgresEvidence:
+        return PostgresEvidence(self.dsn)
+
+    @property
+    def sink(self) -> PostgresSink:
+        return PostgresSink(self.dsn, (self.schema, "orders"))
+
+    @property
+    def _target(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, "orders")
+
+    def read_target(self) -> Sequence[Mapping[str, Any]]:
+        with psycopg.connect(self.dsn, row_factory=dict_row) as connection:
+            if not connection.execute("select 1 from pg_tables where schemaname = %s", [self.schema]).fetchall():
+                return []
+            return connection.execute(sql.SQL("select * from {}").format(self._target)).fetchall()
+
+    def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
+        query = (
+            'select topic, partition, "offset", value from batchledger.quarantine where pipeline = %s order by 1, 2, 3'
+        )
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute(query, [self.pipeline]).fetchall()
+        return [(TopicPartition(topic, partition), offset, value) for topic, partition, offset, value in rows]
+
+    def move_position(self, partition: TopicPartition, next_offset: int) -> None:
+        query = (
+            "update batchledger.position set next_offset = %s, origin_offset = least(origin_offset, %s) "
+            "where pipeline = %s and topic = %s and partition = %s"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            values = [next_offset, next_offset, self.pipeline, partition.topic, partition.partition]
+            connection.execute(query, values)
+
+    def replace_target(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            aside = sql.SQL("alter table {} rename to orders_before").format(self._target)
+            connection.execute(aside)
+            connection.execute(
+                sql.SQL("create table {} (like {}.orders_before)").format(self._target, sql.Identifier(self.schema))
+            )
+
+    def lose_staging(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            tables = connection.execute(
+                "select t.tablename from pg_tables t join batchledger.batch b "
+                "on t.tablename like 'b' || b.batch_id || '\\_a%%rows' "
+                "where t.schemaname = 'batchledger_staging' and b.pipeline = %s",
+                [self.pipeline],
+            ).fetchall()
+            for (table,) in tables:
+                connection.execute(sql.SQL("truncate {}").format(sql.Identifier("batchledger_staging", table)))
+
+    def drop(self) -> None:
+        """Remove what belongs to this test alone."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(self.schema)))
+
+
+def open_postgres(dsn: str) -> Iterator[PostgresWarehouse]:
+    """Lend a warehouse over the PostgreSQL that ``dsn`` names."""
+    warehouse = PostgresWarehouse(dsn)
+    yield warehouse
+    warehouse.drop()

@@ -1,0 +1,103 @@
+"""A transactional database in memory: readers see what was committed, one writer at a time works on a copy.
+
+Every stored value is immutable, so the copy of a transaction is a copy of the dictionaries only.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from batchledger.accounting import Balance
+from batchledger.batch import Batch, CheckResult, Position
+from batchledger.errors import ServiceUnavailableError
+from batchledger.offsets import OffsetRange, TopicPartition
+
+Row = Mapping[str, Any]
+AttemptKey = tuple[int, int]
+"""Batch id and attempt number."""
+
+_LOCK_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One row of the batch table with what hangs on it."""
+
+    batch: Batch
+    reported_rows: int | None = None
+    balances: tuple[Balance, ...] = ()
+    published_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvidence:
+    """What the reading tasks of one attempt witnessed."""
+
+    visible: tuple[OffsetRange, ...] = ()
+    quarantined: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStaging:
+    """The rows of one attempt by writing task; sealed staging takes no more."""
+
+    schema: pa.Schema
+    rows_by_task: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
+    is_sealed: bool = False
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows of every task."""
+        return tuple(row for rows in self.rows_by_task.values() for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTarget:
+    """A target table; ``identity`` tells it from another one of the same name."""
+
+    identity: str
+    schema: pa.Schema
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass
+class Tables:
+    """The content of the database at one moment."""
+
+    target_by_pipeline: dict[str, tuple[str, str]] = field(default_factory=dict)
+    positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
+    batches: dict[int, StoredBatch] = field(default_factory=dict)
+    checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
+    evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
+    quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
+    staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
+    targets: dict[str, StoredTarget] = field(default_factory=dict)
+
+    def copy(self) -> "Tables":
+        """Return a copy that can be changed without changing this one."""
+        return Tables(**{each.name: dict(getattr(self, each.name)) for each in fields(self)})
+
+
+@dataclass
+class MemoryDatabase:
+    """All or nothing: a transaction that ends with an error, or with a crash, has changed nothing."""
+
+    committed: Tables = field(default_factory=Tables)
+    _writer: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Tables]:
+        """Open a writing transaction. Raises ServiceUnavailableError when another one stays open for too long."""
+        if not self._writer.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
+            raise ServiceUnavailableError("another transaction holds the lock; run the step again.")
+        try:
+            working = self.committed.copy()
+            yield working
+            self.committed = working
+        finally:
+            self._writer.release()

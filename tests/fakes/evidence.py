@@ -1,0 +1,68 @@
+"""The Evidence port in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from batchledger.accounting import WitnessedRange
+from batchledger.batch import Attempt
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps
+from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence
+
+
+@dataclass(frozen=True)
+class MemoryEvidenceWriter:
+    """See the port."""
+
+    database: MemoryDatabase
+    key: AttemptKey
+
+    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+        """See the port."""
+        rows = () if quarantined is None else tuple(quarantined.to_pylist())
+        with self.database.transaction() as tables:
+            held = tables.evidence[self.key]
+            tables.evidence[self.key] = replace(
+                held, visible=(*held.visible, *visible), quarantined=(*held.quarantined, *rows)
+            )
+
+
+@dataclass(frozen=True)
+class MemoryEvidence:
+    """See the port."""
+
+    database: MemoryDatabase
+
+    def open(self, attempt: Attempt) -> MemoryEvidenceWriter:
+        """See the port."""
+        key = (attempt.batch.batch_id, attempt.number)
+        with self.database.transaction() as tables:
+            tables.evidence[key] = StoredEvidence()
+        return MemoryEvidenceWriter(self.database, key)
+
+    def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
+        """See the port."""
+        held = self._held(attempt)
+        set_aside = {(TopicPartition(row["topic"], row["partition"]), row["offset"]) for row in held.quarantined}
+        return [
+            WitnessedRange(
+                each,
+                visible=len(each) - count_offsets(find_gaps(held.visible, within=[each])),
+                quarantined=sum(partition == each.partition and offset in each for partition, offset in set_aside),
+            )
+            for each in attempt.batch.ranges
+        ]
+
+    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
+        """See the port."""
+        holes = find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
+        return [str(each) for each in holes[:limit]]
+
+    def drop(self, batch_id: int) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            tables.evidence = {key: held for key, held in tables.evidence.items() if key[0] != batch_id}
+
+    def _held(self, attempt: Attempt) -> StoredEvidence:
+        return self.database.committed.evidence[attempt.batch.batch_id, attempt.number]

@@ -1,0 +1,295 @@
+"""The Ledger port in memory, with every refusal of the real one, and each refusal can be switched off.
+
+A test that switches one off is a negative control: it shows what the refusal prevents.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum, auto
+
+from batchledger.accounting import Balance
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged
+from batchledger.errors import (
+    BatchBlockedError,
+    FencedError,
+    OutcomeUnknownError,
+    PositionConflictError,
+    StagingError,
+    TargetChangedError,
+    UnknownBatchError,
+)
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
+
+
+class Protection(Enum):
+    """A refusal that keeps one invariant."""
+
+    POSITIONS_COMPARED = auto()
+    OVERLAPS_REFUSED = auto()
+    BALANCE_REQUIRED = auto()
+    ATTEMPTS_FENCED = auto()
+
+
+ALL_PROTECTIONS = frozenset(Protection)
+
+
+class CommitFault(Enum):
+    """When the connection is lost: before the database commits, or after it did and before it could say so."""
+
+    BEFORE = auto()
+    AFTER = auto()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class MemoryLedger:
+    """See the port. ``commit_fault`` strikes the next publication only."""
+
+    database: MemoryDatabase
+    protections: frozenset[Protection] = ALL_PROTECTIONS
+    clock: Callable[[], datetime] = _now
+    commit_fault: CommitFault | None = None
+
+    def load_positions(self, pipeline: str) -> Sequence[Position]:
+        """See the port."""
+        positions = self.database.committed.positions
+        return [positions[key] for key in sorted(positions) if key[0] == pipeline]
+
+    def seconds_since_published(self, pipeline: str) -> float | None:
+        """See the port."""
+        moments = [
+            each.published_at
+            for each in self.database.committed.batches.values()
+            if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
+        ]
+        return (self.clock() - max(moments)).total_seconds() if moments else None
+
+    def find_open_batch(self, pipeline: str) -> Batch | None:
+        """See the port."""
+        return _find_open_batch(self.database.committed, pipeline)
+
+    def load_batch(self, batch_id: int) -> Batch:
+        """See the port."""
+        return _stored(self.database.committed, batch_id).batch
+
+    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+        """See the port."""
+        with self.database.transaction() as tables:
+            already_open = _find_open_batch(tables, pipeline)
+            if already_open is not None:
+                return already_open
+            for position in plan.first_positions:
+                tables.positions.setdefault((pipeline, position.partition), position)
+            if Protection.POSITIONS_COMPARED in self.protections:
+                _require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
+            batch = Batch(
+                batch_id=max(tables.batches, default=0) + 1,
+                pipeline=pipeline,
+                lane=Lane.LIVE,
+                state=BatchState.PLANNED,
+                attempt=0,
+                attempt_run=None,
+                ranges=tuple(sorted(plan.ranges)),
+                lag_left_records=plan.lag_left_records,
+                planned_at=self.clock(),
+            )
+            tables.batches[batch.batch_id] = StoredBatch(batch)
+            return batch
+
+    def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            for position in positions:
+                tables.positions.setdefault((pipeline, position.partition), position)
+
+    def open_attempt(self, batch_id: int, run: str) -> Attempt:
+        """See the port."""
+        with self.database.transaction() as tables:
+            found = _stored(tables, batch_id).batch
+            if found.state.is_final:
+                raise FencedError(
+                    f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has "
+                    f"it {found.state}.",
+                    batch_id=batch_id,
+                    attempt=found.attempt,
+                )
+            taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
+            tables.batches[batch_id] = StoredBatch(taken)
+            return Attempt(taken, taken.attempt, run)
+
+    def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            found = self._own(tables, attempt, BatchState.PLANNED)
+            batch = replace(found.batch, state=BatchState.STAGED)
+            tables.batches[batch.batch_id] = replace(found, batch=batch, reported_rows=staged.reported_rows)
+
+    def load_reported_rows(self, attempt: Attempt) -> int:
+        """See the port."""
+        found = _stored(self.database.committed, attempt.batch.batch_id)
+        if found.batch.attempt != attempt.number or found.reported_rows is None:
+            raise _fenced(attempt, found.batch)
+        return found.reported_rows
+
+    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+        """See the port."""
+        has_passed = bool(checks) and all(check.passed for check in checks)
+        with self.database.transaction() as tables:
+            found = self._own(tables, attempt, BatchState.STAGED)
+            batch = replace(found.batch, state=BatchState.AUDITED if has_passed else BatchState.BLOCKED)
+            tables.batches[batch.batch_id] = replace(found, batch=batch, balances=tuple(balances))
+            tables.checks[batch.batch_id, attempt.number] = tuple(checks)
+            return batch
+
+    def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
+        """See the port."""
+        checks = self.database.committed.checks
+        newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
+        return sorted(checks.get((batch_id, newest), ()), key=lambda check: check.name)
+
+    @contextmanager
+    def publication(self, attempt: Attempt) -> Iterator["MemoryPublication"]:
+        """See the port."""
+        with self.database.transaction() as tables:
+            found = _stored(tables, attempt.batch.batch_id)
+            if found.batch.state is BatchState.BLOCKED and found.batch.attempt == attempt.number:
+                raise BatchBlockedError(f"{found.batch.label} is blocked.", batch_id=found.batch.batch_id)
+            self._own(tables, attempt, BatchState.AUDITED)
+            yield MemoryPublication(tables, attempt, self.protections, self.clock)
+            self._lose_connection(CommitFault.BEFORE, attempt)
+        self._lose_connection(CommitFault.AFTER, attempt)
+
+    def _own(self, tables: Tables, attempt: Attempt, expected: BatchState) -> StoredBatch:
+        found = _stored(tables, attempt.batch.batch_id)
+        is_fenced = found.batch.attempt != attempt.number or found.batch.state is not expected
+        if is_fenced and Protection.ATTEMPTS_FENCED in self.protections:
+            raise _fenced(attempt, found.batch)
+        return found
+
+    def _lose_connection(self, moment: CommitFault, attempt: Attempt) -> None:
+        if self.commit_fault is moment:
+            self.commit_fault = None
+            raise OutcomeUnknownError(f"connection lost while {attempt.batch.label} was being committed.")
+
+
+@dataclass(frozen=True)
+class MemoryPublication:
+    """See the port. ``connection`` is the working copy of the tables."""
+
+    connection: Tables
+    attempt: Attempt
+    protections: frozenset[Protection]
+    clock: Callable[[], datetime]
+
+    @property
+    def accepted_rows(self) -> int:
+        """See the port."""
+        return sum(balance.accepted for balance in self._stored.balances)
+
+    @property
+    def _stored(self) -> StoredBatch:
+        return self.connection.batches[self.attempt.batch.batch_id]
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        pipeline = self.attempt.batch.pipeline
+        earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
+        if earlier[1] != identity:
+            raise TargetChangedError(
+                f"pipeline {pipeline} published to table {earlier[0]} ({earlier[1]}) before; {name} ({identity}) is "
+                "another table.",
+                expected=earlier[1],
+                found=identity,
+            )
+
+    def advance_positions(self) -> None:
+        """See the port."""
+        batch, positions = self.attempt.batch, self.connection.positions
+        if Protection.POSITIONS_COMPARED in self.protections:
+            _require_positions(self.connection, batch.pipeline, batch.ranges, batch.label)
+        for each in batch.ranges:
+            key = (batch.pipeline, each.partition)
+            positions[key] = replace(positions[key], next_offset=each.until)
+
+    def publish_quarantine(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        evidence = self.connection.evidence.get((batch.batch_id, self.attempt.number))
+        staged = (
+            {}
+            if evidence is None
+            else {
+                (batch.pipeline, TopicPartition(row["topic"], row["partition"]), row["offset"]): row
+                for row in evidence.quarantined
+            }
+        )
+        accounted = sum(balance.quarantined for balance in self._stored.balances)
+        if len(staged) != accounted:
+            raise StagingError(f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}.")
+        self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
+
+    def mark_published(self, rows: int) -> None:
+        """See the port."""
+        stored = self._stored
+        if Protection.BALANCE_REQUIRED in self.protections:
+            _require_balance(stored)
+        if Protection.OVERLAPS_REFUSED in self.protections:
+            _require_disjoint(self.connection, stored.batch)
+        batch = replace(stored.batch, state=BatchState.PUBLISHED)
+        self.connection.batches[batch.batch_id] = replace(stored, batch=batch, published_at=self.clock())
+
+
+def _find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
+    for stored in tables.batches.values():
+        if stored.batch.pipeline == pipeline and stored.batch.lane is Lane.LIVE and not stored.batch.state.is_final:
+            return stored.batch
+    return None
+
+
+def _stored(tables: Tables, batch_id: int) -> StoredBatch:
+    if batch_id not in tables.batches:
+        raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
+    return tables.batches[batch_id]
+
+
+def _fenced(attempt: Attempt, found: Batch) -> FencedError:
+    return FencedError(
+        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
+        f"{found.attempt_run}, which has the batch {found.state}.",
+        batch_id=found.batch_id,
+        attempt=found.attempt,
+    )
+
+
+def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:
+    found = {each.partition: tables.positions.get((pipeline, each.partition)) for each in ranges}
+    moved = [
+        f"{each.partition} expected {each.start}, found {None if at is None else at.next_offset}"
+        for each in ranges
+        if (at := found[each.partition]) is None or at.next_offset != each.start
+    ]
+    if moved:
+        raise PositionConflictError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+
+
+def _require_balance(stored: StoredBatch) -> None:
+    closed = {balance.range for balance in stored.balances if balance.is_closed}
+    if closed != set(stored.batch.ranges):
+        raise BatchBlockedError(f"{stored.batch.label}: the balance does not close.")
+
+
+def _require_disjoint(tables: Tables, batch: Batch) -> None:
+    for other in tables.batches.values():
+        if other.batch.pipeline != batch.pipeline or other.batch.state is not BatchState.PUBLISHED:
+            continue
+        for mine in batch.ranges:
+            for theirs in other.batch.ranges:
+                if mine.intersects(theirs):
+                    raise PositionConflictError(f"{batch.label}: {mine} overlaps {theirs} of {other.batch.label}.")

@@ -1,0 +1,130 @@
+"""The Sink port in memory; it shares the ledger's database, as the PostgreSQL sink does."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.batch import Attempt
+from batchledger.errors import StagingError, TargetChangedError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports import Publication
+from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables
+
+Coordinate = tuple[TopicPartition, int]
+
+
+def coordinate_of(row: Row) -> Coordinate:
+    """Where a row comes from."""
+    return TopicPartition(row["_topic"], row["_partition"]), row["_offset"]
+
+
+@dataclass(frozen=True)
+class MemoryStagingWriter:
+    """See the port."""
+
+    database: MemoryDatabase
+    key: AttemptKey
+
+    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """See the port."""
+        rows = tuple(row for batch in batches for row in batch.to_pylist())
+        with self.database.transaction() as tables:
+            staging = tables.staging.get(self.key)
+            if staging is None or staging.is_sealed:
+                raise StagingError(f"the staging of attempt {self.key[1]} of batch {self.key[0]} takes no more rows.")
+            written = {**staging.rows_by_task, task: (*staging.rows_by_task.get(task, ()), *rows)}
+            tables.staging[self.key] = replace(staging, rows_by_task=written)
+        return len(rows)
+
+
+@dataclass(frozen=True)
+class MemorySink:
+    """See the port. ``table`` names the target in the database."""
+
+    database: MemoryDatabase
+    table: str
+
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
+        """See the port."""
+        with self.database.transaction() as tables:
+            target = tables.targets.get(self.table)
+            if target is not None and not set(schema.names) <= set(target.schema.names):
+                raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
+            tables.staging[_key(attempt)] = StoredStaging(schema)
+        return MemoryStagingWriter(self.database, _key(attempt))
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            staging = tables.staging[_key(attempt)]
+            accepted = {task: rows for task, rows in staging.rows_by_task.items() if task in accepted_tasks}
+            tables.staging[_key(attempt)] = replace(staging, rows_by_task=accepted, is_sealed=True)
+
+    def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+        """See the port."""
+        held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
+        for row in self.database.committed.staging[_key(attempt)].rows:
+            held[_range_of(row, attempt)].append(coordinate_of(row))
+        outside = len(held[None])
+        return [
+            StagedRange(each, len(held[each]), len(set(held[each])), 0 if number else outside)
+            for number, each in enumerate(attempt.batch.ranges)
+        ]
+
+    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
+        """See the port."""
+        rows = self.database.committed.staging[_key(attempt)].rows
+        times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
+        repeated = sorted(coordinate for coordinate, count in times.items() if count > 1)
+        outside = sorted({coordinate_of(row) for row in rows if _range_of(row, attempt) is None})
+        return {
+            IntegrityCheck.NO_DUPLICATE_OFFSETS: [f"{partition}@{offset}" for partition, offset in repeated[:limit]],
+            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [f"{partition}@{offset}" for partition, offset in outside[:limit]],
+        }
+
+    def publish(self, publication: Publication) -> int:
+        """See the port."""
+        tables: Tables = publication.connection
+        attempt = publication.attempt
+        staging = tables.staging.get(_key(attempt))
+        if staging is None or len(staging.rows) != publication.accepted_rows:
+            found = "nothing" if staging is None else f"{len(staging.rows)} rows"
+            raise StagingError(f"{attempt.batch.label}: {publication.accepted_rows} rows were audited, found {found}.")
+        target = tables.targets.get(self.table) or StoredTarget(f"created by {attempt.batch.label}", staging.schema)
+        publication.confirm_target(self.table, target.identity)
+        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in staging.rows)
+        tables.targets[self.table] = replace(target, rows=(*target.rows, *rows))
+        return len(rows)
+
+    def drop_staging(self, batch_id: int) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            tables.staging = {key: staging for key, staging in tables.staging.items() if key[0] != batch_id}
+
+    def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """See the port."""
+        offsets: dict[tuple[int, TopicPartition], list[int]] = defaultdict(list)
+        for row in self.read_target():
+            partition, offset = coordinate_of(row)
+            offsets[row["_batch_id"], partition].append(offset)
+        return {key: TargetCount(len(held), len(set(held)), min(held), max(held)) for key, held in offsets.items()}
+
+    def read_target(self) -> Sequence[Row]:
+        """Return what a reader of the target sees now."""
+        target = self.database.committed.targets.get(self.table)
+        return () if target is None else target.rows
+
+
+def _key(attempt: Attempt) -> AttemptKey:
+    return attempt.batch.batch_id, attempt.number
+
+
+def _range_of(row: Row, attempt: Attempt) -> OffsetRange | None:
+    partition, offset = coordinate_of(row)
+    for each in attempt.batch.ranges:
+        if each.partition == partition and offset in each:
+            return each
+    return None

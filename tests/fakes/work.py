@@ -1,0 +1,107 @@
+"""The Stager and Auditor ports in memory: JSON records with a ``message_id``, and every integrity check judged."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from batchledger.accounting import Balance, HolePolicy, IntegrityCheck, RangeFacts
+from batchledger.batch import Attempt, CheckResult, Position, Staged
+from batchledger.errors import StagingError
+from batchledger.offsets import OffsetRange
+from batchledger.ports import QUARANTINE_SCHEMA, Evidence, Sink
+from tests.fakes.source import MemoryBroker, Record
+
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field("_topic", pa.string(), nullable=False),
+        pa.field("_partition", pa.int32(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("message_id", pa.string()),
+    ]
+)
+
+Rows = list[dict[str, Any]]
+
+
+def keep_all(rows: Rows) -> Rows:
+    """The transform that changes nothing."""
+    return rows
+
+
+@dataclass(frozen=True)
+class MemoryStager:
+    """See the port. ``alter`` stands between decoding and writing: a transform, or a fault that a test plants."""
+
+    broker: MemoryBroker
+    evidence: Evidence
+    sink: Sink
+    alter: Callable[[Rows], Rows] = keep_all
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """See the port. One task a range."""
+        evidence = self.evidence.open(attempt)
+        writer = self.sink.open_staging(attempt, ROW_SCHEMA)
+        reported = 0
+        for task, each in enumerate(attempt.batch.ranges):
+            try:
+                records = list(self.broker.read(each))
+            except LookupError as error:
+                raise StagingError(f"{attempt.batch.label}: {error}") from error
+            rows, undecodable = _decode(each, records)
+            batch = pa.RecordBatch.from_pylist(self.alter(rows), schema=ROW_SCHEMA)
+            reported += writer.write(task, iter([batch]))
+            visible = [OffsetRange(each.partition, offset, offset + 1) for offset, _ in records]
+            evidence.write(visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA))
+        self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))
+        return Staged(reported)
+
+
+def _decode(range_: OffsetRange, records: Sequence[tuple[int, Record]]) -> tuple[Rows, Rows]:
+    topic, partition = range_.partition.topic, range_.partition.partition
+    rows, undecodable = [], []
+    for offset, record in records:
+        try:
+            decoded = json.loads(record.value)
+            place = {"_topic": topic, "_partition": partition, "_offset": offset, "_timestamp": record.timestamp}
+            rows.append({**place, "message_id": decoded["message_id"]})
+        except (ValueError, KeyError, TypeError) as error:
+            place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": record.timestamp}
+            rest = {"key": None, "value": record.value, "headers": "[]", "error": f"not decodable: {error}"}
+            undecodable.append({**place, **rest})
+    return rows, undecodable
+
+
+@dataclass(frozen=True)
+class MemoryAuditor:
+    """See the port. ``ignored`` checks pass whatever they find: a negative control."""
+
+    holes: HolePolicy
+    ignored: frozenset[IntegrityCheck] = frozenset()
+
+    def judge(
+        self, facts: Sequence[RangeFacts], balances: Sequence[Balance], positions: Sequence[Position], reported: int
+    ) -> Sequence[CheckResult]:
+        """See the port."""
+        next_offsets = {each.partition: each.next_offset for each in positions}
+        repeated = sum(each.staged - each.distinct for each in facts)
+        outside = sum(each.outside for each in facts)
+        forbidden_holes = sum(len(each.range) - each.visible for each in facts) * (self.holes is HolePolicy.NONE)
+        unexplained = [each.unexplained for each in balances]
+        moved = [each.range for each in facts if next_offsets.get(each.range.partition) != each.range.start]
+        staged = sum(each.staged for each in facts) + outside
+        faults = {
+            IntegrityCheck.NO_DUPLICATE_OFFSETS: f"{repeated} rows repeat an offset" if repeated else "",
+            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: f"{outside} rows lie outside" if outside else "",
+            IntegrityCheck.NO_UNEXPLAINED_HOLES: f"{forbidden_holes} offsets are holes" if forbidden_holes else "",
+            IntegrityCheck.BALANCE_CLOSES: f"unexplained: {unexplained}" if any(unexplained) else "",
+            IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
+            IntegrityCheck.STAGED_AS_REPORTED: f"reported {reported}, found {staged}" if staged != reported else "",
+        }
+        return [
+            CheckResult(check.value, not fault or check in self.ignored, fault or "nothing found", {"fault": fault})
+            for check, fault in faults.items()
+        ]

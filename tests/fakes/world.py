@@ -1,0 +1,73 @@
+"""A whole platform in memory: one broker, one database, and as many processes over them as a test wants."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from batchledger.accounting import HolePolicy, IntegrityCheck
+from batchledger.offsets import TopicPartition
+from batchledger.planning import Limits, StartPolicy
+from batchledger.ports import CrashHook, no_crash
+from batchledger.run_batch import PipelineRules, Platform
+from tests.fakes.database import MemoryDatabase
+from tests.fakes.evidence import MemoryEvidence
+from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
+from tests.fakes.sink import Coordinate, MemorySink, coordinate_of
+from tests.fakes.source import MemoryBroker, MemorySourceLog
+from tests.fakes.work import MemoryAuditor, MemoryStager, Rows, keep_all
+
+PIPELINE = "orders_copy"
+
+
+@dataclass
+class World:
+    """What outlives a process. ``process`` starts one; what it holds in memory dies with it."""
+
+    limits: Limits = field(default_factory=lambda: Limits(max_records=1000))
+    start: StartPolicy = StartPolicy.EARLIEST
+    start_at: datetime | None = None
+    holes: HolePolicy = HolePolicy.NONE
+    broker: MemoryBroker = field(default_factory=MemoryBroker)
+    database: MemoryDatabase = field(default_factory=MemoryDatabase)
+    ignored_checks: frozenset[IntegrityCheck] = frozenset()
+
+    def process(
+        self,
+        crash: CrashHook = no_crash,
+        protections: frozenset[Protection] = ALL_PROTECTIONS,
+        alter: Callable[[Rows], Rows] = keep_all,
+        has_transform: bool = False,
+    ) -> Platform:
+        """Start a process over what is stored."""
+        sink, evidence = MemorySink(self.database, "orders"), MemoryEvidence(self.database)
+        rules = PipelineRules(PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform)
+        return Platform(
+            rules=rules,
+            source=MemorySourceLog(self.broker),
+            ledger=MemoryLedger(self.database, protections),
+            evidence=evidence,
+            sink=sink,
+            make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),
+            make_auditor=lambda: MemoryAuditor(self.holes, self.ignored_checks),
+            crash=crash,
+        )
+
+    def produce(self, partition: TopicPartition, count: int) -> None:
+        """Write ``count`` records, each with an id that says where it lies."""
+        end = self.broker.partitions[partition].end
+        ids = [f"{partition}@{offset}" for offset in range(end, end + count)]
+        self.broker.append(partition, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
+
+    def times_published(self) -> Counter[Coordinate]:
+        """How often the target holds each coordinate."""
+        return Counter(coordinate_of(row) for row in MemorySink(self.database, "orders").read_target())
+
+    def records(self) -> list[Coordinate]:
+        """The coordinates of every visible record of the broker."""
+        return [
+            (partition, offset)
+            for partition, held in self.broker.partitions.items()
+            for offset, record in enumerate(held.log)
+            if record is not None
+        ]

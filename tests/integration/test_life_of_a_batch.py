@@ -1,0 +1,236 @@
+"""The whole life of a batch on a real broker, a real Spark and a real database, without Airflow."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from batchledger import run_batch
+from batchledger.batch import Attempt, BatchState, Staged
+from batchledger.errors import BatchBlockedError, BatchledgerError, FencedError, TargetChangedError
+from batchledger.ledger.history import load_batch_history
+from batchledger.ports import Stager
+from batchledger.run_batch import Platform
+from tests.support import Workplace
+
+
+def test_every_record_is_visible_once_and_the_second_run_has_nothing_to_do(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=3)
+    pipeline.send(1000, partitions=3)
+    batch = run_batch.run_once(pipeline.platform(), "first")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    pipeline.assert_exact()
+    assert run_batch.run_once(pipeline.platform(), "second") is None
+    pipeline.assert_exact()
+
+
+def test_batches_follow_each_other_without_gap_when_the_limit_cuts_the_backlog(workplace: Workplace) -> None:
+    pipeline = workplace.create(limits={"max_records": 150})
+    pipeline.send(400)
+    left = []
+    while (batch := run_batch.run_once(pipeline.platform(), "catching up")) is not None:
+        left.append(batch.lag_left_records)
+    assert left == [250, 100, 0]
+    pipeline.assert_exact()
+
+
+def test_rows_carry_their_coordinates_and_the_batch_that_published_them(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(4)
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    rows = pipeline.query(
+        "select message_id, _topic, _partition, _offset, _timestamp is not null, _batch_id from {target} "
+        "order by _partition, _offset"
+    )
+    expected = [
+        (pipeline.sent[index], pipeline.name, index % 2, index // 2, True, batch.batch_id) for index in (0, 2, 1, 3)
+    ]
+    assert rows == expected
+
+
+def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    poison = {
+        b"not json": "does not decode",
+        b'{"number": "seven"}': "does not decode",
+        b"[1]": "does not decode",
+        b"": "does not decode",
+        b'{"message_id": "\xff"}': "not valid UTF-8",
+        b'{"message_id": "a\\u0000b"}': "U+0000",
+        None: "no value",
+    }
+    headers = [("trace", b"\x00\xff"), ("trace", b"2")]
+    pipeline.send_raw([(1, value) for value in poison], key=b"a key", headers=headers)
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    found = pipeline.query(
+        'select topic, partition, "offset", key, value, headers, error from batchledger.quarantine '
+        'where batch_id = %s order by "offset"',
+        batch.batch_id,
+    )
+    encoded = [{"key": name, "value": base64.b64encode(value).decode()} for name, value in headers]
+    for offset, (row, (value, error)) in enumerate(zip(found, poison.items(), strict=True), start=5):
+        assert row[:6] == (pipeline.name, 1, offset, b"a key", value, encoded)
+        assert error in row[6]
+    balance = load_batch_history(workplace.dsn, batch.batch_id).ranges
+    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 7, 0)]
+    pipeline.assert_exact()
+
+
+def test_every_scalar_type_arrives_unchanged(workplace: Workplace) -> None:
+    columns = {
+        "a string": "é\n", "b boolean": True, "c tinyint": -128, "d smallint": 32767, "e int": -1, "f bigint": 2**62,
+        "g float": 0.5, "h double": 1e300, "i date": "2026-11-21", "j timestamp": "2026-11-21T10:00:00.123456+02:00",
+        "k decimal(10,2)": 12345678.91,
+    }  # fmt: skip
+    pipeline = workplace.create(source={"schema": ", ".join(columns)})
+    record = {name.split()[0]: value for name, value in columns.items()}
+    pipeline.send_raw([(0, json.dumps(record).encode()), (0, b"{}")])
+    run_batch.run_once(pipeline.platform(), "run")
+    rows = pipeline.query(
+        "select a, b, c, d, e, f, g, h, i::text, (j at time zone 'UTC')::text, k::text from {target} order by _offset"
+    )
+    instant = "2026-11-21 08:00:00.123456"
+    assert rows[0] == ("é\n", True, -128, 32767, -1, 2**62, 0.5, 1e300, "2026-11-21", instant, "12345678.91")
+    assert rows[1] == (None,) * 11
+
+
+def test_transform_may_drop_records_and_they_are_counted(workplace: Workplace) -> None:
+    pipeline = workplace.create(transform="tests.transforms:keep_even")
+    pipeline.send(20)
+    pipeline.send_raw([(0, b"broken")])
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    balance = load_batch_history(workplace.dsn, batch.batch_id).ranges
+    assert sum(each.filtered or 0 for each in balance) == 10
+    assert sum(each.quarantined or 0 for each in balance) == 1
+    assert pipeline.query("select count(*), min(mod(number, 2)), max(doubled - 2 * number) from {target}") == [
+        (10, 0, 0)
+    ]
+
+
+def test_transform_that_loses_provenance_is_refused(workplace: Workplace) -> None:
+    pipeline = workplace.create(transform="tests.transforms:forget_offsets")
+    pipeline.send(2)
+    with pytest.raises(BatchledgerError, match="dropped the provenance columns _offset"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.count_target_rows() == 0
+
+
+class PlantDuplicate:
+    """A stager that plants a row twice in the finished staging, as a broken writer would."""
+
+    def __init__(self, platform: Platform, dsn: str) -> None:
+        self._stager: Stager = platform.make_stager()
+        self._dsn = dsn
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """Stage, then copy one row."""
+        staged = self._stager.stage(attempt)
+        table = sql.Identifier("batchledger_staging", f"b{attempt.batch.batch_id}_a{attempt.number}_rows")
+        with psycopg.connect(self._dsn) as connection:
+            connection.execute(
+                sql.SQL("insert into {0} select * from {0} where _partition = 1 and _offset = 3").format(table)
+            )
+        return staged
+
+
+def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    good = pipeline.platform()
+    faulty = Platform(
+        rules=good.rules,
+        source=good.source,
+        ledger=good.ledger,
+        evidence=good.evidence,
+        sink=good.sink,
+        make_stager=lambda: PlantDuplicate(good, workplace.dsn),
+        make_auditor=good.make_auditor,
+    )
+    with pytest.raises(BatchBlockedError, match=rf"no_duplicate_offsets: 1 rows .*{pipeline.name}\[1\]@3"):
+        run_batch.run_once(faulty, "faulty")
+    blocked = good.ledger.find_open_batch(pipeline.name)
+    assert blocked is not None
+    assert blocked.state is BatchState.BLOCKED
+    assert pipeline.count_target_rows() == 0
+    assert [position.next_offset for position in good.ledger.load_positions(pipeline.name)] == [0, 0]
+    with pytest.raises(BatchBlockedError, match="no_duplicate_offsets"):
+        run_batch.run_once(good, "the next run is told why")
+    run_batch.run_once(good, "again", blocked.batch_id)
+    pipeline.assert_exact()
+
+
+def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(500)
+    platform = pipeline.platform()
+    batch = run_batch.plan(platform, "plan")
+    assert batch is not None
+    start = Barrier(2)
+
+    def attempt(run: str) -> str:
+        start.wait()
+        try:
+            run_batch.run_once(pipeline.platform(), run, batch.batch_id)
+        except FencedError as error:
+            return str(error)
+        return "published"
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(attempt, ["run A", "run B"]))
+    fenced = [outcome for outcome in outcomes if outcome != "published"]
+    assert outcomes.count("published") == 1
+    assert len(fenced) == 1
+    winner = "run A" if outcomes[0] == "published" else "run B"
+    assert "attempt" in fenced[0]
+    assert winner in fenced[0]
+    pipeline.assert_exact()
+    left = pipeline.query(
+        "select count(*) from pg_tables where schemaname = 'batchledger_staging' and tablename ~ %s",
+        rf"^b{batch.batch_id}_",
+    )
+    assert left == [(0,)]
+
+
+def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'create table copy_of_{pipeline.name} as table "{pipeline.name}_target"')
+        connection.execute(f'drop table "{pipeline.name}_target"')
+        connection.execute(f'alter table copy_of_{pipeline.name} rename to "{pipeline.name}_target"')
+    pipeline.send(10)
+    with pytest.raises(TargetChangedError, match=f"published to table public.{pipeline.name}_target .* before"):
+        run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.count_target_rows() == 10
+
+
+def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'create table "{pipeline.name}_target" (message_id text, number boolean)')
+    with pytest.raises(TargetChangedError, match="cannot take the rows"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.count_target_rows() == 0
+
+
+def test_target_that_rejects_a_row_publishes_nothing(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'alter table "{pipeline.name}_target" add check (number is not null)')
+    pipeline.send_raw([(0, b"{}")])
+    with pytest.raises(TargetChangedError, match="refuses the rows"):
+        run_batch.run_once(pipeline.platform(), "second")
+    pipeline.assert_exact()

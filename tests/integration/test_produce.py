@@ -1,0 +1,184 @@
+"""Sample records reach a real broker each once and in order, whatever happens in between."""
+
+import multiprocessing
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from itertools import islice
+from time import monotonic
+from typing import Protocol
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from batchledger.columns import Column
+from batchledger.errors import ServiceUnavailableError, SetupError
+from batchledger.examples.flights import FLIGHT_COUNT, read_flights
+from batchledger.examples.synthetic import synthesize_records
+from batchledger.kafka import admin, producer
+from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.kafka.producer import Fed, Record, choose_partition, feed, produce
+
+PARTITIONS = 3
+COLUMNS = (Column("message_id", "string"), Column("amount", "double"))
+
+
+class Kafka(Protocol):
+    bootstrap_servers: str
+
+
+@pytest.fixture
+def options(kafka: Kafka) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap_servers}
+
+
+@pytest.fixture
+def topic(options: dict[str, str]) -> str:
+    name = f"produce-{uuid.uuid4().hex}"
+    ensure_topic(options, name, PARTITIONS, KEEP_FOREVER)
+    return name
+
+
+def test_every_record_is_written_once_and_in_order(options: dict[str, str], topic: str) -> None:
+    records = list(synthesize_records(COLUMNS, 20_000))
+    progress: list[int] = []
+    assert feed(options, topic, PARTITIONS, records, progress.append) == Fed(already_there=0, sent=20_000)
+    assert read_topic(options, topic) == divide(records)
+    assert progress == sorted(progress)
+    assert progress[-1] == 20_000
+
+
+def test_feeding_again_sends_nothing(options: dict[str, str], topic: str) -> None:
+    records = list(synthesize_records(COLUMNS, 1_000))
+    feed(options, topic, PARTITIONS, records, ignore)
+    assert feed(options, topic, PARTITIONS, records, ignore) == Fed(already_there=1_000, sent=0)
+    assert read_topic(options, topic) == divide(records)
+
+
+def test_feed_killed_in_the_middle_is_continued_without_loss_or_doubling(options: dict[str, str], topic: str) -> None:
+    records = list(synthesize_records(COLUMNS, 300_000))
+    context = multiprocessing.get_context("spawn")
+    first_reports = context.Event()
+    victim = context.Process(target=feed_and_report, args=(options, topic, len(records), first_reports))
+    victim.start()
+    assert first_reports.wait(60)
+    victim.kill()
+    victim.join(30)
+    survived = sum(find_ends(options, topic, PARTITIONS).values())
+    assert 0 < survived < len(records)
+    assert feed(options, topic, PARTITIONS, records, ignore) == Fed(survived, len(records) - survived)
+    assert read_topic(options, topic) == divide(records)
+
+
+def test_feed_whose_input_fails_is_continued_without_loss_or_doubling(options: dict[str, str], topic: str) -> None:
+    records = list(synthesize_records(COLUMNS, 100_000))
+
+    def fail_late() -> Iterator[Record]:
+        yield from islice(records, 80_000)
+        raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"):
+        feed(options, topic, PARTITIONS, fail_late(), ignore)
+    fed = feed(options, topic, PARTITIONS, records, ignore)
+    assert 80_000 - producer.WAITING_RECORDS <= fed.already_there <= 80_000
+    assert read_topic(options, topic) == divide(records)
+
+
+def test_a_record_that_the_broker_refuses_leaves_no_gap(options: dict[str, str]) -> None:
+    topic = f"produce-{uuid.uuid4().hex}"
+    ensure_topic(options, topic, PARTITIONS, {**KEEP_FOREVER, "max.message.bytes": "200000"})
+    records = list(synthesize_records(COLUMNS, 20_000))
+    records[10_000] = Record(b"large", os.urandom(400_000))
+    with pytest.raises(ServiceUnavailableError, match="without a gap"):
+        feed(options, topic, PARTITIONS, records, ignore)
+    found = read_topic(options, topic)
+    for partition, expected in divide(records).items():
+        assert found[partition] == expected[: len(found[partition])]
+
+
+def test_all_flights_of_2013_stay_in_the_topic(options: dict[str, str]) -> None:
+    topic = f"flights-{uuid.uuid4().hex}"
+    ensure_topic(options, topic, 4, KEEP_FOREVER)
+    assert feed(options, topic, 4, read_flights(), ignore) == Fed(0, FLIGHT_COUNT)
+    assert find_ends(options, topic, 4) == {0: 78543, 1: 86969, 2: 86054, 3: 85210}
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    client = AdminClient(options)
+    assert client.describe_configs([resource])[resource].result()["retention.ms"].value == "-1"
+
+
+def test_ensuring_a_topic_twice_keeps_its_records(options: dict[str, str], topic: str) -> None:
+    produce(options, topic, PARTITIONS, synthesize_records(COLUMNS, 10), ignore)
+    ensure_topic(options, topic, PARTITIONS, KEEP_FOREVER)
+    assert sum(find_ends(options, topic, PARTITIONS).values()) == 10
+
+
+def test_topic_with_another_number_of_partitions_is_refused(options: dict[str, str], topic: str) -> None:
+    with pytest.raises(SetupError, match=f"{topic} on .* has 3 partitions, expected 4"):
+        ensure_topic(options, topic, 4, KEEP_FOREVER)
+
+
+def test_topic_whose_beginning_was_deleted_is_named(options: dict[str, str], topic: str) -> None:
+    produce(options, topic, PARTITIONS, synthesize_records(COLUMNS, 100), ignore)
+    client = AdminClient(options)
+    for deleted in client.delete_records([TopicPartition(topic, 1, 5)]).values():
+        deleted.result()
+    with pytest.raises(SetupError, match=rf"{topic}\[1\] begins at 5, expected 0"):
+        feed(options, topic, PARTITIONS, synthesize_records(COLUMNS, 100), ignore)
+
+
+def test_broker_that_is_down_is_a_typed_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(producer, "ANSWER_SECONDS", 0.5)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = {"bootstrap.servers": f"127.0.0.1:{closed.getsockname()[1]}"}
+        for attempt in (
+            lambda: ensure_topic(nobody, "flights", PARTITIONS, KEEP_FOREVER),
+            lambda: find_ends(nobody, "flights", PARTITIONS),
+            lambda: produce(nobody, "flights", PARTITIONS, synthesize_records(COLUMNS, 10), ignore),
+        ):
+            with pytest.raises(ServiceUnavailableError, match=nobody["bootstrap.servers"]):
+                attempt()
+
+
+def ignore(count: int) -> None:
+    """Report nothing."""
+
+
+def feed_and_report(options: dict[str, str], topic: str, count: int, first_reports: object) -> None:
+    """Feed until killed: holds its breath after some reports, so that the end is never reached."""
+    feed(options, topic, PARTITIONS, synthesize_records(COLUMNS, count), lambda done: hold(done, first_reports))
+
+
+def hold(done: int, first_reports: object) -> None:
+    if done >= 100_000:
+        first_reports.set()  # type: ignore[attr-defined]
+        multiprocessing.Event().wait()
+
+
+def divide(records: list[Record]) -> dict[int, list[tuple[bytes, bytes]]]:
+    """What each partition should hold, in order."""
+    expected: dict[int, list[tuple[bytes, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
+    for record in records:
+        expected[choose_partition(record.key, PARTITIONS)].append((record.key, record.value))
+    return expected
+
+
+def read_topic(options: dict[str, str], topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
+    """What each partition holds, in order."""
+    ends = find_ends(options, topic, PARTITIONS)
+    found: dict[int, list[tuple[bytes, bytes]]] = {partition: [] for partition in ends}
+    consumer = Consumer({**options, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+    deadline = monotonic() + 60
+    try:
+        while any(len(found[partition]) < end for partition, end in ends.items()):
+            assert monotonic() < deadline, f"read {sum(map(len, found.values()))} of {sum(ends.values())} records"
+            for message in consumer.consume(1_000, timeout=0.2):
+                assert message.error() is None, message.error()
+                found[message.partition()].append((message.key(), message.value()))
+    finally:
+        consumer.close()
+    return found

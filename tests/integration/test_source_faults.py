@@ -1,0 +1,142 @@
+"""What a pipeline does when its topic is not the one it knows, and when a service does not answer."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableError, StagingError, TopicChangedError
+from batchledger.kafka.log import KafkaLog
+from batchledger.ledger.history import load_batch_history
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.spark.session import open_connect_session
+from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that is bound and never answers."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def published_pipeline(workplace: Workplace) -> TestPipeline:
+    pipeline = workplace.create()
+    pipeline.send(20)
+    run_batch.run_once(pipeline.platform(), "first")
+    return pipeline
+
+
+def test_missing_topic_stops_the_pipeline_by_name(workplace: Workplace) -> None:
+    pipeline = published_pipeline(workplace)
+    delete_topic(workplace.kafka_options, pipeline.name)
+    with pytest.raises(TopicChangedError, match=f"topic {pipeline.name} does not exist"):
+        run_batch.run_once(pipeline.platform(), "second")
+
+
+def test_recreated_topic_stops_the_pipeline_with_both_ids(workplace: Workplace) -> None:
+    """S24: the new topic even holds more records than the position, so that only its id tells."""
+    pipeline = published_pipeline(workplace)
+    before = pipeline.platform().ledger.load_positions(pipeline.name)
+    delete_topic(workplace.kafka_options, pipeline.name)
+    create_topic(workplace.kafka_options, pipeline.name, 2)
+    pipeline.send(100)
+    with pytest.raises(TopicChangedError, match=rf"expected id {before[0].identity.topic_id}.*Choices"):
+        run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.platform().ledger.load_positions(pipeline.name) == before
+
+
+def test_records_deleted_before_they_were_read_are_named_not_skipped(workplace: Workplace) -> None:
+    """S37: the position lies below the log start."""
+    pipeline = published_pipeline(workplace)
+    pipeline.send(40)
+    delete_records(workplace.kafka_options, pipeline.name, partition=1, before_offset=25)
+    with pytest.raises(LossError, match=rf"15 offsets .*{pipeline.name}\[1\] 10\.\.25\. .*Choices"):
+        run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.count_target_rows() == 20
+
+
+def test_position_beyond_the_log_end_stops_the_pipeline(workplace: Workplace) -> None:
+    pipeline = published_pipeline(workplace)
+    platform = pipeline.platform()
+
+    class MovedLedger(PostgresLedger):
+        """Claims a position that the log never had."""
+
+        def load_positions(self, pipeline: str) -> list:  # type: ignore[type-arg]
+            return [replace(each, next_offset=each.next_offset + 7) for each in super().load_positions(pipeline)]
+
+    moved = replace(platform, ledger=MovedLedger(workplace.dsn))
+    with pytest.raises(TopicChangedError, match=rf"{pipeline.name}\[0\] stands at 17, its readable end is 10"):
+        run_batch.run_once(moved, "second")
+
+
+def test_added_partition_is_read_from_its_beginning(workplace: Workplace) -> None:
+    """S7."""
+    pipeline = published_pipeline(workplace)
+    add_partitions(workplace.kafka_options, pipeline.name, 3)
+    pipeline.send(30, partitions=3)
+    while run_batch.run_once(pipeline.platform(), "later") is not None:
+        pass
+    pipeline.assert_exact()
+    assert [each.origin_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)] == [0, 0, 0]
+
+
+def test_commit_markers_block_a_topic_that_declares_no_holes(workplace: Workplace) -> None:
+    """The broker writes the marker after it has answered the commit, so the next record may come first."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_in_transaction([b"{}"] * 5, partition=0, commit=True)
+    pipeline.send(1, partitions=1)
+    with pytest.raises(
+        BatchBlockedError, match=rf"no_unexplained_holes: 1 offsets .*{pipeline.name}\[0\] [56]\.\.[67]"
+    ):
+        run_batch.run_once(pipeline.platform(), "run")
+
+
+def test_aborted_records_and_markers_are_holes_of_a_transactional_topic(workplace: Workplace) -> None:
+    """S31: the aborted rows are absent and the position still advances."""
+    pipeline = workplace.create(partitions=1, source={"holes": "transactional"})
+    pipeline.send_in_transaction([b'{"message_id": "aborted"}'] * 5, partition=0, commit=False)
+    pipeline.send(3, partitions=1)
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    balance = load_batch_history(workplace.dsn, batch.batch_id).ranges[0]
+    assert (balance.accepted, balance.holes, balance.unexplained) == (3, 6, 0)
+    pipeline.assert_exact()
+
+
+def test_broker_that_does_not_answer_is_a_retryable_error(silent_port: int) -> None:
+    with pytest.raises(ServiceUnavailableError, match=f"127.0.0.1:{silent_port}") as caught:
+        KafkaLog({"bootstrap.servers": f"127.0.0.1:{silent_port}"}).read_log(["any"])
+    assert caught.value.retryable
+
+
+def test_warehouse_that_does_not_answer_is_a_retryable_error(silent_port: int) -> None:
+    with pytest.raises(ServiceUnavailableError, match="warehouse") as caught:
+        PostgresLedger(f"host=127.0.0.1 port={silent_port} connect_timeout=2").load_positions("any")
+    assert caught.value.retryable
+
+
+def test_spark_that_does_not_answer_is_a_retryable_error(silent_port: int) -> None:
+    with (
+        pytest.raises(ServiceUnavailableError, match=f"localhost:{silent_port}") as caught,
+        open_connect_session(f"sc://localhost:{silent_port}/;token=secret", "any"),
+    ):
+        pass
+    assert caught.value.retryable
+    assert "secret" not in str(caught.value)
+
+
+def test_topic_deleted_after_planning_fails_the_stage_and_publishes_nothing(workplace: Workplace) -> None:
+    """S39."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    batch = run_batch.plan(pipeline.platform(), "plan")
+    assert batch is not None
+    delete_topic(workplace.kafka_options, pipeline.name)
+    with pytest.raises(StagingError, match=f"could not stage batch {batch.batch_id}"):
+        run_batch.stage(pipeline.platform(), batch.batch_id, "stage")
+    assert pipeline.count_target_rows() == 0

@@ -1,0 +1,165 @@
+"""A pipeline of a test's own: its topic, its file, its target, and what one needs to prove the outcome."""
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import psycopg
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from batchledger.config import PipelineConfig, read_pipeline_file
+from batchledger.ports import CrashHook, no_crash
+from batchledger.run_batch import Platform
+from batchledger.wiring import build_platform, verify_pipeline
+
+SCHEMA = "message_id string, number int, amount double"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where pipelines of tests live: a real broker, a real warehouse, a folder of pipeline files."""
+
+    kafka_options: Mapping[str, str]
+    dsn: str
+    folder: Path
+
+    def create(
+        self, partitions: int = 2, topic_config: Mapping[str, str] | None = None, **changes: Any
+    ) -> "TestPipeline":
+        """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file."""
+        name = f"t_{uuid.uuid4().hex[:12]}"
+        create_topic(self.kafka_options, name, partitions, topic_config)
+        content = {
+            "name": name,
+            "source": {"topics": [name], "schema": SCHEMA, **changes.pop("source", {})},
+            "sink": {"table": f"{name}_target", **changes.pop("sink", {})},
+            **changes,
+        }
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return TestPipeline(self, name, path)
+
+
+@dataclass(frozen=True)
+class TestPipeline:
+    """One pipeline and its topic."""
+
+    __test__ = False
+
+    workplace: Workplace
+    name: str
+    path: Path
+    sent: list[str] = field(default_factory=list)
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The file, read again."""
+        return read_pipeline_file(self.path)
+
+    def platform(self, crash: CrashHook = no_crash) -> Platform:
+        """Real adapters for everything."""
+        return build_platform(self.config, crash=crash)
+
+    def send(self, count: int, partitions: int = 2) -> None:
+        """Write ``count`` good records with message ids of their own, round robin over the partitions."""
+        ids = [f"{self.name}-{len(self.sent) + index}" for index in range(count)]
+        values = [json.dumps({"message_id": each, "number": n, "amount": n / 4}).encode() for n, each in enumerate(ids)]
+        self.send_raw((index % partitions, value) for index, value in enumerate(values))
+        self.sent.extend(ids)
+
+    def send_raw(self, records: Iterable[tuple[int, bytes | None]], **more: Any) -> None:
+        """Write (partition, value) as they are; ``more`` goes to every record (key, headers)."""
+        producer = Producer({**self.workplace.kafka_options, "linger.ms": 5})
+        for partition, value in records:
+            producer.produce(self.name, value=value, partition=partition, **more)
+        assert producer.flush(30) == 0
+
+    def send_in_transaction(self, values: Sequence[bytes], partition: int, commit: bool) -> None:
+        """Write values in one transaction, then commit or abort it."""
+        producer = Producer({**self.workplace.kafka_options, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.name, value=value, partition=partition)
+        producer.flush(30)
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    def query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Ask the warehouse; ``{target}`` is the target table."""
+        with psycopg.connect(self.workplace.dsn) as connection:
+            text = statement.replace("{target}", f'"{self.name}_target"')
+            return connection.execute(text, parameters).fetchall()  # type: ignore[arg-type]
+
+    def count_target_rows(self) -> int:
+        """The number of visible rows; 0 when there is no target yet."""
+        if self.query("select to_regclass(%s)", f"{self.name}_target") == [(None,)]:
+            return 0
+        return int(self.query("select count(*) from {target}")[0][0])
+
+    def find_differences(self) -> dict[str, int]:
+        """Compare what was sent with what is visible, by message id: how often too few (< 0) or too many (> 0)."""
+        visible = Counter(row[0] for row in self.query("select message_id from {target}"))
+        visible.subtract(Counter(self.sent))
+        return {message_id: surplus for message_id, surplus in visible.items() if surplus}
+
+    def assert_exact(self) -> None:
+        """Every record sent is visible exactly once, and the ledger proves its history."""
+        assert self.find_differences() == {}
+        verification = verify_pipeline(self.config)
+        assert verification.holds, verification.findings
+
+
+@contextmanager
+def admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
+    """A client that outlives the futures of the block."""
+    yield AdminClient(dict(options))
+
+
+def create_topic(
+    options: Mapping[str, str], topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Create a topic and wait until the broker says so."""
+    with admin_client(options) as client:
+        client.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result(30)
+
+
+def delete_topic(options: Mapping[str, str], topic: str) -> None:
+    """Delete a topic and wait until the broker no longer knows it."""
+    with admin_client(options) as client:
+        client.delete_topics([topic])[topic].result(30)
+        wait_until(lambda: topic not in client.list_topics(timeout=10).topics)
+
+
+def add_partitions(options: Mapping[str, str], topic: str, total: int) -> None:
+    """Grow a topic to ``total`` partitions."""
+    with admin_client(options) as client:
+        client.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+        wait_until(lambda: len(client.list_topics(topic, timeout=10).topics[topic].partitions) == total)
+
+
+def delete_records(options: Mapping[str, str], topic: str, partition: int, before_offset: int) -> None:
+    """Let a partition begin at ``before_offset``, as retention does."""
+    with admin_client(options) as client:
+        doomed = KafkaTopicPartition(topic, partition, before_offset)
+        client.delete_records([doomed])[doomed].result(30)
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until the condition holds; fail when it does not within the deadline."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "the condition did not hold in time"
+        Event().wait(0.05)

@@ -1,0 +1,14 @@
+"""Transforms of the tests' pipelines."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def keep_even(rows: DataFrame) -> DataFrame:
+    """Drop odd numbers, add a column."""
+    return rows.where(F.col("number") % 2 == 0).withColumn("doubled", F.col("number") * 2)
+
+
+def forget_offsets(rows: DataFrame) -> DataFrame:
+    """Break the contract."""
+    return rows.drop("_offset")

@@ -1,0 +1,160 @@
+"""The balance of I7: it closes when every offset is accounted for once, and the checks together miss no fault."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.accounting import (
+    Balance,
+    HolePolicy,
+    RangeFacts,
+    StagedRange,
+    WitnessedRange,
+    balance_batch,
+    balance_range,
+    combine_witnesses,
+)
+from batchledger.offsets import OffsetRange, TopicPartition
+
+ORDERS_3 = OffsetRange(TopicPartition("orders", 3), 1200, 1500)
+DECLARED_HOLES = [HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED]
+
+
+def facts_of(
+    range_: OffsetRange = ORDERS_3, visible: int = 0, staged: int = 0, quarantined: int = 0, repeated: int = 0
+) -> RangeFacts:
+    """Facts of one range; ``repeated`` of the ``staged`` rows carry an offset that another one has too."""
+    return RangeFacts(range_, visible, quarantined, staged, distinct=staged - repeated, outside=0)
+
+
+policies = st.sampled_from(list(HolePolicy))
+lengths = st.integers(0, 6)
+
+
+@st.composite
+def consistent_facts(draw: st.DrawFn, holes: HolePolicy, has_transform: bool) -> RangeFacts:
+    """Deal every offset of a range to exactly one fate: staged, quarantined, dropped by the transform, or a hole."""
+    fates = ["staged", "quarantined"]
+    fates += ["filtered"] if has_transform else []
+    fates += ["hole"] if holes is not HolePolicy.NONE else []
+    dealt = draw(st.lists(st.sampled_from(fates), max_size=30))
+    staged = dealt.count("staged")
+    range_ = OffsetRange(ORDERS_3.partition, ORDERS_3.start, ORDERS_3.start + len(dealt))
+    return facts_of(
+        range_, visible=len(dealt) - dealt.count("hole"), staged=staged, quarantined=dealt.count("quarantined")
+    )
+
+
+@given(st.data(), policies, st.booleans())
+def test_i7_balance_closes_when_every_offset_has_one_fate(
+    data: st.DataObject, holes: HolePolicy, has_transform: bool
+) -> None:
+    facts = data.draw(consistent_facts(holes, has_transform))
+    balance = balance_range(facts, holes, has_transform)
+    assert balance.is_closed
+    assert balance.accepted == facts.staged
+    assert balance.filtered + balance.holes == len(facts.range) - facts.staged - facts.quarantined
+
+
+@given(lengths, lengths, lengths, lengths, lengths, policies, st.booleans())
+def test_i7_balance_closes_only_over_facts_that_fit_together(
+    length: int, visible: int, distinct: int, repeated: int, quarantined: int, holes: HolePolicy, has_transform: bool
+) -> None:
+    """Any counts whatever: a closed balance, without duplicates and without forbidden holes, is a true account.
+
+    ``visible`` is at most the length, and there is no row to repeat without a distinct one: one pass over staging can
+    find nothing else.
+    """
+    visible = min(visible, length)
+    staged = distinct + (repeated if distinct else 0)
+    facts = RangeFacts(OffsetRange(ORDERS_3.partition, 0, length), visible, quarantined, staged, distinct, outside=0)
+    passes_the_other_checks = staged == distinct and (holes is not HolePolicy.NONE or visible == length)
+    accounted = distinct + quarantined
+    is_true = accounted <= visible if has_transform else accounted == visible
+    closes = balance_range(facts, holes, has_transform).is_closed
+    assert (closes and passes_the_other_checks) == (is_true and passes_the_other_checks)
+
+
+@pytest.mark.parametrize("holes", DECLARED_HOLES)
+def test_worked_example_of_the_module_closes_where_holes_are_declared(holes: HolePolicy) -> None:
+    facts = facts_of(visible=297, staged=296, quarantined=1)
+    balance = balance_range(facts, holes, has_transform=False)
+    assert balance == Balance(ORDERS_3, accepted=296, quarantined=1, holes=3)
+    assert balance.is_closed
+
+
+def test_worked_example_of_the_module_is_blocked_where_no_hole_is_declared() -> None:
+    facts = facts_of(visible=297, staged=296, quarantined=1)
+    balance = balance_range(facts, HolePolicy.NONE, has_transform=False)
+    assert balance.unexplained == 3
+    assert not balance.is_closed
+
+
+def test_visible_record_that_is_nowhere_stays_unexplained_without_a_transform() -> None:
+    facts = facts_of(visible=300, staged=299)
+    assert balance_range(facts, HolePolicy.TRANSACTIONAL, has_transform=False).unexplained == 1
+
+
+def test_visible_record_that_is_nowhere_was_filtered_by_the_transform() -> None:
+    facts = facts_of(visible=300, staged=299)
+    balance = balance_range(facts, HolePolicy.NONE, has_transform=True)
+    assert balance.filtered == 1
+    assert balance.is_closed
+
+
+@pytest.mark.parametrize("has_transform", [False, True])
+def test_row_that_is_staged_twice_is_counted_twice_and_opens_the_balance(has_transform: bool) -> None:
+    facts = facts_of(visible=300, staged=301, repeated=1)
+    assert balance_range(facts, HolePolicy.NONE, has_transform).unexplained == -1
+
+
+@pytest.mark.parametrize("holes", list(HolePolicy))
+@pytest.mark.parametrize("has_transform", [False, True])
+def test_row_that_kafka_never_showed_never_closes_together_with_the_hole_check(
+    holes: HolePolicy, has_transform: bool
+) -> None:
+    """299 records were visible and 300 rows are staged: the balance is open, or the hole is one that is forbidden."""
+    facts = facts_of(visible=299, staged=300)
+    is_forbidden_hole = holes is HolePolicy.NONE and facts.visible < len(facts.range)
+    assert is_forbidden_hole or not balance_range(facts, holes, has_transform).is_closed
+
+
+def test_s63_range_without_any_visible_record_closes_where_holes_are_declared() -> None:
+    balance = balance_range(facts_of(), HolePolicy.TRANSACTIONAL, has_transform=False)
+    assert balance.holes == 300
+    assert balance.is_closed
+
+
+@pytest.mark.parametrize(
+    "line", ["accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss"]
+)
+def test_every_line_of_the_equation_explains_its_offsets(line: str) -> None:
+    assert Balance(ORDERS_3, **{line: 300}).is_closed
+    assert Balance(ORDERS_3, **{line: 299}).unexplained == 1
+
+
+def test_batch_is_balanced_range_by_range_in_order() -> None:
+    """A surplus in one range never pays for a shortage in another one."""
+    other = OffsetRange(TopicPartition("orders", 1), 0, 300)
+    facts = [
+        facts_of(visible=300, staged=301, repeated=1),
+        facts_of(other, visible=300, staged=299),
+    ]
+    balances = balance_batch(facts, HolePolicy.NONE, has_transform=False)
+    assert [(each.range, each.unexplained) for each in balances] == [(ORDERS_3, -1), (other, 1)]
+
+
+def test_the_two_witnesses_are_joined_range_by_range() -> None:
+    seen = [WitnessedRange(ORDERS_3, visible=297, quarantined=1)]
+    staged = [StagedRange(ORDERS_3, rows=296, distinct_offsets=295, outside=4)]
+    assert combine_witnesses(seen, staged) == (
+        RangeFacts(ORDERS_3, visible=297, quarantined=1, staged=296, distinct=295, outside=4),
+    )
+
+
+def test_witnesses_of_different_ranges_are_never_joined() -> None:
+    other = OffsetRange(ORDERS_3.partition, 1200, 1499)
+    with pytest.raises(ValueError, match=r"evidence is about .* 1200\.\.1500, staging about .* 1200\.\.1499"):
+        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [StagedRange(other, 1, 1)])
+    with pytest.raises(ValueError, match="shorter"):
+        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [])

@@ -1,0 +1,500 @@
+"""The order of the steps: whatever dies, repeats or races, every record is in the target exactly once."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.accounting import HolePolicy, IntegrityCheck
+from batchledger.batch import Batch, BatchState, LogState
+from batchledger.errors import (
+    BatchBlockedError,
+    FencedError,
+    LossError,
+    OutcomeUnknownError,
+    PositionConflictError,
+    ServiceUnavailableError,
+    TopicChangedError,
+    UnknownBatchError,
+)
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Limits, StartPolicy
+from batchledger.run_batch import Platform
+from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
+from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
+from tests.fakes.source import MemorySourceLog
+from tests.fakes.work import Rows
+from tests.fakes.world import PIPELINE, World
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CRASH_POINTS = [
+    "plan_stored",
+    "attempt_opened",
+    "staging_sealed",
+    "staged",
+    "audited",
+    "positions_moved",
+    "rows_moved",
+    "before_commit",
+    "committed",
+]
+
+
+@pytest.fixture
+def world() -> World:
+    """Two partitions with ten and five records."""
+    world = World()
+    world.broker.create_topic("orders", 2)
+    world.produce(ORDERS_0, 10)
+    world.produce(ORDERS_1, 5)
+    return world
+
+
+def catch_up(world: World, run: str = "catch-up") -> None:
+    """Run batches in fresh processes until there is nothing left to do."""
+    while run_batch.run_once(world.process(), run) is not None:
+        pass
+
+
+def assert_exactly_once(world: World) -> None:
+    assert world.times_published() == Counter(world.records())
+
+
+def stage_and_audit(platform: Platform, run: str) -> Batch:
+    batch = run_batch.plan(platform, run)
+    assert batch is not None
+    run_batch.stage(platform, batch.batch_id, run)
+    return run_batch.audit(platform, batch.batch_id, run)
+
+
+def staged_twice(rows: Rows) -> Rows:
+    """A fault: the first row of every range is written twice."""
+    return rows[:1] + rows
+
+
+def test_one_batch_publishes_every_record_once_and_moves_the_position(world: World) -> None:
+    batch = run_batch.run_once(world.process(), "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert batch.ranges == (OffsetRange(ORDERS_0, 0, 10), OffsetRange(ORDERS_1, 0, 5))
+    assert_exactly_once(world)
+    assert [each.next_offset for each in world.process().ledger.load_positions(PIPELINE)] == [10, 5]
+
+
+def test_every_crash_point_is_passed_once_and_in_order(world: World) -> None:
+    passed = PassedPoints()
+    run_batch.run_once(world.process(crash=passed), "run-1")
+    assert passed.points == CRASH_POINTS
+
+
+def test_nothing_to_do_is_not_a_batch(world: World) -> None:
+    run_batch.run_once(world.process(), "run-1")
+    assert run_batch.run_once(world.process(), "run-2") is None
+    assert len(world.database.committed.batches) == 1
+
+
+def test_preview_changes_nothing_and_is_what_the_plan_takes(world: World) -> None:
+    before = world.database.committed
+    preview = run_batch.preview(world.process())
+    assert world.database.committed is before
+    planned = run_batch.plan(world.process(), "run-1")
+    assert planned is not None
+    assert planned.ranges == preview.ranges
+
+
+def test_nothing_is_visible_before_publish(world: World) -> None:
+    platform = world.process()
+    batch = stage_and_audit(platform, "run-1")
+    assert batch.state is BatchState.AUDITED
+    assert world.times_published() == Counter()
+    assert {each.next_offset for each in platform.ledger.load_positions(PIPELINE)} == {0}
+
+
+def test_published_batch_leaves_no_staging_and_no_evidence(world: World) -> None:
+    run_batch.run_once(world.process(), "run-1")
+    assert world.database.committed.staging == {}
+    assert world.database.committed.evidence == {}
+
+
+def test_courtesy_offsets_follow_the_position(world: World) -> None:
+    run_batch.run_once(world.process(), "run-1")
+    assert world.broker.next_offset_by_group == {
+        (f"batchledger.{PIPELINE}", ORDERS_0): 10,
+        (f"batchledger.{PIPELINE}", ORDERS_1): 5,
+    }
+
+
+def test_broker_that_dies_after_the_commit_does_not_undo_the_batch(world: World) -> None:
+    def go_down() -> None:
+        world.broker.is_down = True
+
+    batch = run_batch.run_once(world.process(crash=Interrupt("committed", go_down)), "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_s131_backlog_is_taken_in_bounded_batches(world: World) -> None:
+    world.limits = Limits(max_records=4)
+    catch_up(world)
+    assert_exactly_once(world)
+    sizes = [sum(map(len, stored.batch.ranges)) for stored in world.database.committed.batches.values()]
+    assert sizes == [4, 4, 4, 3]
+
+
+def test_undecodable_record_is_quarantined_and_the_batch_is_published(world: World) -> None:
+    world.broker.append(ORDERS_1, b"{poison")
+    batch = run_batch.run_once(world.process(), "run-1")
+    assert batch is not None
+    quarantine = world.database.committed.quarantine
+    assert [(key[1], key[2], row["value"]) for key, row in quarantine.items()] == [(ORDERS_1, 5, b"{poison")]
+    assert world.times_published() == Counter(set(world.records()) - {(ORDERS_1, 5)})
+
+
+def test_s31_declared_holes_are_accounted_for_and_the_position_passes_them(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    world.broker.append_holes(ORDERS_0, 3)
+    world.produce(ORDERS_0, 1)
+    run_batch.run_once(world.process(), "run-1")
+    assert_exactly_once(world)
+    assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 14
+
+
+def test_s63_batch_of_holes_only_publishes_no_row_and_records_progress(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    catch_up(world)
+    world.broker.append_holes(ORDERS_0, 3)
+    batch = run_batch.run_once(world.process(), "run-2")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+    assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 13
+
+
+def test_transform_may_drop_records(world: World) -> None:
+    run_batch.run_once(world.process(alter=lambda rows: rows[1:], has_transform=True), "run-1")
+    assert world.times_published() == Counter(set(world.records()) - {(ORDERS_0, 0), (ORDERS_1, 0)})
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_crash_at_every_point_then_retry_publishes_every_record_once(world: World, point: str) -> None:
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    run_batch.run_once(world.process(), "run-1")
+    assert_exactly_once(world)
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_crash_at_every_point_then_another_run_publishes_every_record_once(world: World, point: str) -> None:
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    catch_up(world, "run-2")
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_i5_s17_retry_after_a_crash_reads_the_same_ranges_although_the_log_grew(world: World, point: str) -> None:
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    world.produce(ORDERS_0, 7)
+    world.broker.add_partition("orders")
+    world.produce(TopicPartition("orders", 2), 3)
+    catch_up(world, "run-1")
+    first, *later = (stored.batch.ranges for stored in world.database.committed.batches.values())
+    assert first == (OffsetRange(ORDERS_0, 0, 10), OffsetRange(ORDERS_1, 0, 5))
+    assert later == [(OffsetRange(ORDERS_0, 10, 17), OffsetRange(TopicPartition("orders", 2), 0, 3))]
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", ["positions_moved", "rows_moved", "before_commit"])
+def test_i3_crash_inside_the_publication_leaves_neither_rows_nor_position(world: World, point: str) -> None:
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    assert world.times_published() == Counter()
+    assert {each.next_offset for each in world.process().ledger.load_positions(PIPELINE)} == {0}
+    assert world.process().ledger.load_batch(1).state is BatchState.AUDITED
+
+
+@pytest.mark.parametrize("point", ["positions_moved", "rows_moved", "before_commit"])
+def test_i3_reader_inside_the_publication_sees_neither_rows_nor_position(world: World, point: str) -> None:
+    seen = []
+
+    def look() -> None:
+        positions = world.process().ledger.load_positions(PIPELINE)
+        seen.append((world.times_published(), {each.next_offset for each in positions}))
+
+    run_batch.run_once(world.process(crash=Interrupt(point, look)), "run-1")
+    assert seen == [(Counter(), {0})]
+    assert_exactly_once(world)
+
+
+def test_crash_after_commit_leaves_the_cleaning_up_to_the_retry(world: World) -> None:
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("committed")), "run-1")
+    assert world.database.committed.staging != {}
+    run_batch.publish(world.process(), 1, "run-1")
+    assert world.database.committed.staging == {}
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("step", [run_batch.stage, run_batch.audit, run_batch.publish])
+def test_s69_every_step_of_a_published_batch_can_be_repeated_by_its_run(world: World, step: object) -> None:
+    run_batch.run_once(world.process(), "run-1")
+    before = world.times_published()
+    batch = step(world.process(), 1, "run-1")  # type: ignore[operator]
+    assert batch.state is BatchState.PUBLISHED
+    assert world.times_published() == before
+
+
+def test_audit_repeated_by_its_run_does_nothing(world: World) -> None:
+    audited = stage_and_audit(world.process(), "run-1")
+    before = world.database.committed
+    assert run_batch.audit(world.process(), audited.batch_id, "run-1") == audited
+    assert world.database.committed is before
+
+
+def test_i9_connection_lost_after_the_commit_is_found_out_and_ends_well(world: World) -> None:
+    platform = world.process()
+    platform = replace(platform, ledger=MemoryLedger(world.database, commit_fault=CommitFault.AFTER))
+    batch = run_batch.run_once(platform, "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_i9_s68_connection_lost_before_the_commit_stays_unknown_and_the_retry_publishes_once(world: World) -> None:
+    platform = replace(world.process(), ledger=MemoryLedger(world.database, commit_fault=CommitFault.BEFORE))
+    with pytest.raises(OutcomeUnknownError) as unknown:
+        run_batch.run_once(platform, "run-1")
+    assert unknown.value.retryable
+    assert world.times_published() == Counter()
+    run_batch.publish(world.process(), 1, "run-1")
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("step", [run_batch.audit, run_batch.publish])
+def test_i4_stale_run_changes_nothing_and_is_told_who_fenced_it(world: World, step: object) -> None:
+    stage_and_audit(world.process(), "run-1")
+    stage_and_audit(world.process(), "run-2")
+    before = world.database.committed
+    with pytest.raises(FencedError, match=r"batch 1 of orders_copy is fenced by attempt 2 of run run-2.*run run-1"):
+        step(world.process(), 1, "run-1")  # type: ignore[operator]
+    assert world.database.committed is before
+    run_batch.publish(world.process(), 1, "run-2")
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", ["attempt_opened", "staging_sealed"])
+def test_i4_run_that_is_overtaken_while_staging_cannot_mark_it_staged(world: World, point: str) -> None:
+    def overtake() -> None:
+        run_batch.run_once(world.process(), "run-2")
+
+    with pytest.raises(FencedError, match="fenced by attempt 2 of run run-2, which has the batch published"):
+        run_batch.run_once(world.process(crash=Interrupt(point, overtake)), "run-1")
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", ["staged", "audited"])
+def test_i4_run_that_is_overtaken_between_its_steps_stops_at_the_next(world: World, point: str) -> None:
+    def overtake() -> None:
+        run_batch.run_once(world.process(), "run-2")
+
+    with pytest.raises(FencedError, match="fenced by attempt 2 of run run-2"):
+        run_batch.run_once(world.process(crash=Interrupt(point, overtake)), "run-1")
+    assert_exactly_once(world)
+
+
+def test_s55_two_runs_that_plan_at_once_share_one_batch_and_one_publishes(world: World) -> None:
+    one, other = run_batch.plan(world.process(), "run-1"), run_batch.plan(world.process(), "run-2")
+    assert one == other
+    run_batch.run_once(world.process(), "run-1", batch_id=1)
+    with pytest.raises(FencedError, match="attempt 1 of run run-1 has it published"):
+        run_batch.stage(world.process(), 1, "run-2")
+    assert_exactly_once(world)
+
+
+def test_same_step_of_the_same_run_twice_at_once_publishes_once(world: World) -> None:
+    """An Airflow task whose heartbeat was missed goes on beside its own retry (S101)."""
+
+    def retry() -> None:
+        batch = run_batch.plan(world.process(), "run-1")
+        assert batch is not None
+        run_batch.stage(world.process(), batch.batch_id, "run-1")
+
+    first = world.process(crash=Interrupt("attempt_opened", retry))
+    batch = run_batch.plan(first, "run-1")
+    assert batch is not None
+    with pytest.raises(FencedError, match="attempt 1 of run run-1 is fenced by attempt 2 of run run-1"):
+        run_batch.stage(first, batch.batch_id, "run-1")
+    run_batch.audit(world.process(), batch.batch_id, "run-1")
+    run_batch.publish(world.process(), batch.batch_id, "run-1")
+    assert_exactly_once(world)
+
+
+def test_step_out_of_order_is_refused(world: World) -> None:
+    platform = world.process()
+    batch = run_batch.plan(platform, "run-1")
+    assert batch is not None
+    run_batch.stage(platform, batch.batch_id, "run-1")
+    with pytest.raises(FencedError, match="should be audited but is staged"):
+        run_batch.publish(platform, batch.batch_id, "run-1")
+    assert world.times_published() == Counter()
+
+
+@pytest.mark.parametrize("step", [run_batch.stage, run_batch.audit, run_batch.publish])
+def test_unknown_batch_is_refused(world: World, step: object) -> None:
+    with pytest.raises(UnknownBatchError):
+        step(world.process(), 404, "run-1")  # type: ignore[operator]
+
+
+def test_duplicate_planted_in_staging_blocks_the_batch_and_names_check_and_coordinates(world: World) -> None:
+    with pytest.raises(BatchBlockedError) as blocked:
+        run_batch.run_once(world.process(alter=staged_twice), "run-1")
+    message = str(blocked.value)
+    assert "batch 1 of orders_copy is blocked, nothing of its 15 offsets is visible and no offset moved" in message
+    assert "no_duplicate_offsets: 2 rows repeat an offset, for example orders[0]@0, orders[1]@0" in message
+    assert world.times_published() == Counter()
+    assert {each.next_offset for each in world.process().ledger.load_positions(PIPELINE)} == {0}
+
+
+def test_undeclared_hole_blocks_the_batch_and_names_the_offsets(world: World) -> None:
+    world.broker.append_holes(ORDERS_0, 2)
+    with pytest.raises(BatchBlockedError, match=r"no_unexplained_holes: 2 offsets .*orders\[0\] 10\.\.12"):
+        run_batch.run_once(world.process(), "run-1")
+    assert world.times_published() == Counter()
+
+
+def test_row_lost_on_the_way_to_staging_blocks_the_batch(world: World) -> None:
+    with pytest.raises(BatchBlockedError, match=r"balance_closes: unexplained: \[1, 1\]"):
+        run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "run-1")
+    assert world.times_published() == Counter()
+
+
+def test_blocked_batch_stops_the_pipeline_until_it_is_taken_again(world: World) -> None:
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=staged_twice), "run-1")
+    with pytest.raises(BatchBlockedError, match=r"Failed: .*no_duplicate_offsets"):
+        run_batch.plan(world.process(), "run-2")
+    run_batch.run_once(world.process(), "run-3", batch_id=1)
+    assert_exactly_once(world)
+
+
+def test_blocked_batch_cannot_be_published_by_its_run(world: World) -> None:
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=staged_twice), "run-1")
+    with pytest.raises(BatchBlockedError, match="batch 1 of orders_copy is blocked"):
+        run_batch.publish(world.process(), 1, "run-1")
+    assert world.times_published() == Counter()
+
+
+def test_s24_recreated_topic_stops_the_pipeline(world: World) -> None:
+    catch_up(world)
+    world.broker.delete_topic("orders")
+    world.broker.create_topic("orders", 2)
+    world.produce(ORDERS_0, 50)
+    before = world.times_published()
+    with pytest.raises(TopicChangedError, match=r"expected id topic-1 .* found id topic-2"):
+        run_batch.run_once(world.process(), "run-2")
+    assert world.times_published() == before
+
+
+def test_s37_unread_records_that_expired_stop_the_pipeline(world: World) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 5)
+    world.broker.expire(ORDERS_0, before=12)
+    with pytest.raises(LossError, match=r"orders\[0\] 10\.\.12"):
+        run_batch.run_once(world.process(), "run-2")
+    assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 10
+
+
+def test_broker_down_is_retryable_and_stores_nothing(world: World) -> None:
+    world.broker.is_down = True
+    before = world.database.committed
+    with pytest.raises(ServiceUnavailableError) as error:
+        run_batch.plan(world.process(), "run-1")
+    assert error.value.retryable
+    assert world.database.committed is before
+
+
+def test_i5_open_batch_is_taken_up_again_without_asking_the_broker(world: World) -> None:
+    planned = run_batch.plan(world.process(), "run-1")
+    world.broker.is_down = True
+    assert run_batch.plan(world.process(), "run-1") == planned
+
+
+def test_s2_pipeline_that_starts_at_latest_reads_what_arrives_after_its_first_plan(world: World) -> None:
+    world.start = StartPolicy.LATEST
+    assert run_batch.run_once(world.process(), "run-1") is None
+    world.produce(ORDERS_0, 3)
+    run_batch.run_once(world.process(), "run-2")
+    assert world.times_published() == Counter((ORDERS_0, offset) for offset in (10, 11, 12))
+
+
+def test_preview_that_is_overtaken_by_a_publication_does_not_report_a_truncated_topic(world: World) -> None:
+    """Positions are read before the log: a position only ever lies behind the end that is read after it."""
+
+    @dataclass(frozen=True)
+    class OvertakenSourceLog(MemorySourceLog):
+        def read_log(self, topics: Sequence[str]) -> LogState:
+            log = super().read_log(topics)
+            world.produce(ORDERS_0, 5)
+            catch_up(world)
+            return log
+
+    catch_up(world)
+    platform = replace(world.process(), source=OvertakenSourceLog(world.broker))
+    assert run_batch.preview(platform).is_empty
+    assert_exactly_once(world)
+
+
+def publish_a_stale_plan(world: World, protections: frozenset[Protection]) -> None:
+    """Two runs preview the same ranges; the second stores its plan when the first has published."""
+    platform = world.process(protections=protections)
+    stale = run_batch.preview(platform)
+    run_batch.run_once(platform, "run-1")
+    batch = platform.ledger.store_plan(PIPELINE, stale, "run-2")
+    run_batch.run_once(platform, "run-2", batch.batch_id)
+
+
+def test_s56_stale_plan_is_refused_by_the_comparison_of_positions(world: World) -> None:
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] expected 0, found 10"):
+        publish_a_stale_plan(world, ALL_PROTECTIONS)
+    assert_exactly_once(world)
+
+
+def test_stale_plan_is_blocked_by_the_audit_when_positions_are_not_compared(world: World) -> None:
+    with pytest.raises(BatchBlockedError, match=r"ranges_meet_position: moved: orders\[0\] 0\.\.10"):
+        publish_a_stale_plan(world, ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED})
+    assert_exactly_once(world)
+
+
+def test_i2_stale_plan_is_refused_as_an_overlap_when_nothing_else_stops_it(world: World) -> None:
+    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION})
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.10 overlaps orders\[0\] 0\.\.10 of batch 1"):
+        publish_a_stale_plan(world, ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED})
+    assert_exactly_once(world)
+
+
+def test_s57_negative_control_without_the_protections_duplicates_do_appear(world: World) -> None:
+    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION})
+    unprotected = ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED, Protection.OVERLAPS_REFUSED}
+    publish_a_stale_plan(world, unprotected)
+    assert set(world.times_published().values()) == {2}
+    with pytest.raises(AssertionError):
+        assert_exactly_once(world)
+
+
+def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(world: World) -> None:
+    unprotected = frozenset({Protection.BALANCE_REQUIRED})
+    batch = stage_and_audit(world.process(protections=unprotected), "run-1")
+    platform = world.process(protections=unprotected)
+    attempt = run_batch.Attempt(batch, batch.attempt, "run-1")
+    for _ in range(2):
+        with platform.ledger.publication(attempt) as publication:
+            publication.advance_positions()
+            publication.mark_published(platform.sink.publish(publication))
+    assert set(world.times_published().values()) == {2}

