@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from batchledger.airflow_api import Account, AirflowApi, open_airflow
 from batchledger.stack import environment, local_stack
-from batchledger.stack.airflow_components import configure_airflow
+from batchledger.stack.airflow_components import ADMIN, airflow_url, configure_airflow
 from batchledger.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
@@ -122,3 +123,11 @@ def spark(services: TestServices) -> None:
 def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Workplace:
     """Everything that a pipeline needs, apart from Airflow."""
     return Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines)
+
+
+@pytest.fixture(scope="session")
+def airflow(services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None) -> Iterator[AirflowApi]:
+    """A real Airflow with this project's DAGs, logged in as its administrator."""
+    services.up(*local_stack.AIRFLOW_SERVICES)
+    with open_airflow(Account(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
+        yield api

@@ -8,28 +8,16 @@ OutcomeUnknownError (ask for the batch id, I9).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, StagedRange, TargetCount, WitnessedRange
 from batchledger.batch import Attempt, Batch, CheckResult, LogState, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
-QUARANTINE_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.string()),
-        ("error", pa.string()),
-    ]
-)
-"""One undecodable record a row; ``headers`` is JSON text, a list of {key, value}, the values in base64."""
+if TYPE_CHECKING:
+    # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
+    import pyarrow as pa
 
 CrashHook = Callable[[str], None]
 """Called with the name of each crash point as it is passed; does nothing outside of fault tests."""
@@ -143,11 +131,11 @@ class Ledger(Protocol):
 class EvidenceWriter(Protocol):
     """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
 
-    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+    def write(self, visible: Sequence[OffsetRange], quarantined: "pa.Table | None") -> None:
         """Write the offsets that were seen and the records that could not be decoded, all or nothing.
 
-        Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the columns of
-        ``QUARANTINE_SCHEMA``.
+        Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema
+        ``quarantine.QUARANTINE_SCHEMA``.
         """
 
 
@@ -174,14 +162,14 @@ class Evidence(Protocol):
 class StagingWriter(Protocol):
     """Writes rows from inside Spark tasks; pickled to the executors."""
 
-    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
+    def write(self, task: int, batches: "Iterator[pa.RecordBatch]") -> int:
         """Write the rows of one task in one transaction, return how many. ``task`` tells repeated attempts apart."""
 
 
 class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
 
-    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+    def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt. Raises TargetChangedError when the target cannot take it."""
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:

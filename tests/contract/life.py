@@ -10,7 +10,7 @@ from batchledger.accounting import Balance, HolePolicy, balance_batch, combine_w
 from batchledger.batch import Attempt, Batch, CheckResult, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
-from batchledger.ports import QUARANTINE_SCHEMA
+from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 

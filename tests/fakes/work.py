@@ -11,7 +11,8 @@ from batchledger.accounting import Balance, HolePolicy, IntegrityCheck, RangeFac
 from batchledger.batch import Attempt, CheckResult, Position, Staged
 from batchledger.errors import StagingError
 from batchledger.offsets import OffsetRange
-from batchledger.ports import QUARANTINE_SCHEMA, Evidence, Sink
+from batchledger.ports import Evidence, Sink
+from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.fakes.source import MemoryBroker, Record
 
 ROW_SCHEMA = pa.schema(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.batch import LogState, PartitionLog, TopicIdentity
 from batchledger.errors import ServiceUnavailableError
@@ -22,7 +23,20 @@ REQUEST_TIMEOUT_SECONDS = 10.0
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
+# A partition that was just created, or whose leader is moving, answers so for a moment.
+_SETTLING = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+)
+
 Result = TypeVar("Result")
+
+
+def _is_settling(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _SETTLING
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,12 @@ class KafkaLog:
         # librdkafka reports every failed connection on its own; our error says it once.
         return {**self.options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
 
+    @retry(
+        retry=retry_if_exception(_is_settling),
+        stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),
+        wait=wait_fixed(0.2),
+        reraise=True,
+    )
     def _list_offsets(
         self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
     ) -> dict[TopicPartition, int]:

@@ -12,20 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.ports import QUARANTINE_SCHEMA, EvidenceWriter, StagingWriter
+from batchledger.ports import EvidenceWriter, StagingWriter
+from batchledger.quarantine import QUARANTINE_SCHEMA
 
 REPORT_SCHEMA = "task long, written long"
 
-_QUARANTINE_SOURCE = {
-    "topic": "_topic",
-    "partition": "_partition",
-    "offset": "_offset",
-    "timestamp": "_timestamp",
-    "key": "_key",
-    "value": "_value",
-    "headers": "_headers",
-    "error": "_error",
-}
 _SET_ASIDE_COLUMNS = ("_error", "_key", "_value", "_headers")
 
 
@@ -54,8 +45,8 @@ class Witness:
         if not self.set_aside:
             return None
         table = pa.Table.from_batches(self.set_aside)
-        columns = [table[source] for source in _QUARANTINE_SOURCE.values()]
-        return pa.table(columns, names=list(_QUARANTINE_SOURCE)).cast(QUARANTINE_SCHEMA)
+        columns = [table[f"_{name}"] for name in QUARANTINE_SCHEMA.names]
+        return pa.table(columns, names=QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
 
 
 def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list[OffsetRange]:

@@ -1,0 +1,81 @@
+"""The DAG files are parsed with every service down, import nothing heavy, and one bad file harms no other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.support import SCHEMA
+
+REPORT = """
+import json, sys, time
+sys.path.insert(0, {dags!r})
+import airflow.sdk
+before = set(sys.modules)
+started = time.monotonic()
+import pipelines
+seconds = time.monotonic() - started
+dags = {{dag.dag_id: dag for dag in vars(pipelines).values() if isinstance(dag, airflow.sdk.DAG)}}
+print(json.dumps({{
+    "seconds": seconds,
+    "chains": {{
+        name: {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}} for name, dag in dags.items()
+    }},
+    "max_active_runs": {{name: dag.max_active_runs for name, dag in dags.items()}},
+    "retries": {{name: [task.retries for task in dag.tasks] for name, dag in dags.items()}},
+    "tags": {{name: sorted(dag.tags) for name, dag in dags.items()}},
+    "modules": sorted(set(sys.modules) - before),
+}}))
+"""
+CHAIN = {"plan": ["stage"], "stage": ["audit"], "audit": ["publish"], "publish": ["catch_up"], "catch_up": []}
+
+
+def write_pipeline(folder: Path, name: str, **changes: object) -> None:
+    content = {"name": name, "source": {"topics": [name], "schema": SCHEMA}, "sink": {"table": name}, **changes}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+
+def parse(folder: Path) -> dict:  # type: ignore[type-arg]
+    """Import the DAG file in a process of its own, where nothing is preloaded and no service can be reached."""
+    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder)}
+    code = REPORT.format(dags=str(ROOT / "dags"))
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report: dict = json.loads(done.stdout.splitlines()[-1])  # type: ignore[type-arg]
+    return report
+
+
+def test_each_file_is_a_dag_with_the_visible_chain(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, "orders", schedule="*/5 * * * *")
+    write_pipeline(tmp_path, "clicks")
+    report = parse(tmp_path)
+    assert report["chains"] == {"orders": CHAIN, "clicks": CHAIN}
+    assert report["max_active_runs"] == {"orders": 1, "clicks": 1}
+    assert all(retries > 0 for dag in report["retries"].values() for retries in dag)
+
+
+def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path: Path) -> None:
+    for number in range(50):
+        write_pipeline(tmp_path, f"pipeline_{number}")
+    report = parse(tmp_path)
+    assert len(report["chains"]) == 50
+    heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "adbc_driver_postgresql", "pyarrow", "grpc"}
+    assert heavy.isdisjoint(report["modules"])
+
+
+def test_refused_file_becomes_a_dag_that_says_so_and_harms_no_other(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, "good")
+    write_pipeline(tmp_path, "bad", shedule="@daily")
+    report = parse(tmp_path)
+    assert report["chains"] == {"good": CHAIN, "bad": {"plan": []}}
+    assert report["tags"]["bad"] == ["batchledger", "refused"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "include" / "pipelines").glob("*.yaml")))
+def test_pipelines_of_the_project_are_accepted(name: str) -> None:
+    assert parse(ROOT / "include" / "pipelines")["chains"][name] == CHAIN

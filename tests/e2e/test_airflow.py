@@ -1,0 +1,102 @@
+"""The pipelines as people run them: a real Airflow, triggered through the API that its Trigger button uses."""
+
+import pytest
+
+from batchledger.airflow_api import AirflowApi, Run
+from batchledger.batch import BatchState
+from tests.conftest import TestServices
+from tests.support import TestPipeline, Workplace, wait_until
+
+DEADLINE_SECONDS = 180
+
+
+def run_to_the_end(airflow: AirflowApi, pipeline: TestPipeline) -> list[Run]:
+    """Trigger a run, wait until no run is active any more, return all of them."""
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    airflow.trigger(pipeline.name)
+    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS)
+    return airflow.list_runs(pipeline.name)
+
+
+def task_states(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> dict[str, str | None]:
+    """The states of the tasks of one run."""
+    return {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
+
+
+def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:
+    pipeline = workplace.create(limits={"max_records": 200})
+    pipeline.send(500)
+    runs = run_to_the_end(airflow, pipeline)
+    assert [run.state for run in runs] == ["success"] * 3
+    done = dict.fromkeys(("plan", "stage", "audit", "publish"), "success")
+    assert [task_states(airflow, pipeline, run) for run in runs] == [
+        done | {"catch_up": "success"},
+        done | {"catch_up": "success"},
+        done | {"catch_up": "skipped"},
+    ]
+    pipeline.assert_exact()
+
+
+def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    (run,) = run_to_the_end(airflow, pipeline)
+    assert run.state == "success"
+    assert set(task_states(airflow, pipeline, run).values()) == {"skipped"}
+
+
+def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
+    """A commit marker on a topic that declares no holes; the audit is not retried, the next run is refused."""
+    pipeline = workplace.create()
+    pipeline.send_in_transaction([b"{}"] * 5, partition=0, commit=True)
+    pipeline.send(2)
+    (run,) = run_to_the_end(airflow, pipeline)
+    tasks = {task.task_id: task for task in airflow.list_tasks(pipeline.name, run.run_id)}
+    assert (run.state, tasks["audit"].state, tasks["audit"].try_number) == ("failed", "failed", 1)
+    error = airflow.read_error(pipeline.name, run.run_id, tasks["audit"])
+    assert "no_unexplained_holes: 1 offsets have no visible record" in error
+    assert f"{pipeline.name}[0] " in error
+    assert pipeline.count_target_rows() == 0
+    batch = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert batch is not None
+    assert batch.state is BatchState.BLOCKED
+    _, second = run_to_the_end(airflow, pipeline)
+    plan = next(task for task in airflow.list_tasks(pipeline.name, second.run_id) if task.task_id == "plan")
+    assert (plan.state, plan.try_number) == ("failed", 1)
+    assert f"batch {batch.batch_id} of {pipeline.name} is blocked" in airflow.read_error(
+        pipeline.name, second.run_id, plan
+    )
+
+
+def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    pipeline = workplace.create()
+    pipeline.path.write_text(pipeline.path.read_text().replace("topics", "topcs"))
+    (run,) = run_to_the_end(airflow, pipeline)
+    (task,) = airflow.list_tasks(pipeline.name, run.run_id)
+    assert task.state == "failed"
+    error = airflow.read_error(pipeline.name, run.run_id, task)
+    assert f"{pipeline.path}: source.topcs: unknown key 'topcs'; did you mean 'topics'?" in error
+
+
+@pytest.mark.usefixtures("airflow")
+def test_scheduler_imports_the_heavy_libraries_before_it_forks(services: TestServices) -> None:
+    assert "preloaded batchledger.wiring" in services.home.log_file("scheduler").read_text()
+
+
+def test_no_secret_reaches_the_task_logs_or_the_ledger(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
+) -> None:
+    """S139: after a good and a failing run of real tasks."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_to_the_end(airflow, pipeline)
+    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
+    run_to_the_end(airflow, pipeline)
+    secrets = (services.credentials.database_password, services.credentials.spark_token)
+    logs = list((services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log"))
+    assert len(logs) >= 8
+    for secret in secrets:
+        assert not [path for path in logs if secret in path.read_text()]
+        for table in ("pipeline", "batch", "attempt", "check_result", "batch_range"):
+            assert pipeline.query(f"select 1 from batchledger.{table} t where t::text like %s", f"%{secret}%") == []  # noqa: S608

@@ -1,0 +1,82 @@
+"""The command line as scripts use it: one JSON document on standard output, and exit codes that say what happened."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import psycopg
+
+from tests.conftest import ROOT
+from tests.support import Workplace
+
+
+def batchledger(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-c", "from batchledger.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def ask(*arguments: str) -> Any:
+    """Run a command that has to succeed and return its JSON."""
+    done = batchledger(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(workplace: Workplace) -> None:
+    pipeline = workplace.create(limits={"max_records": 60})
+    assert ask("produce", pipeline.name, "--records", "100", "--partitions", "2")["sent"] == 100
+    planned = ask("plan", pipeline.name)
+    assert sum(each["until"] - each["start"] for each in planned["ranges"]) == 60
+    assert planned["lag_left_records"] == 40
+    assert ask("plan", pipeline.name) == planned
+    published = ask("run", pipeline.name, "--until-caught-up")
+    assert [each["state"] for each in published] == ["published", "published"]
+    batches = ask("batches", pipeline.name)
+    assert [(each["batch_id"], each["rows"]) for each in batches] == [
+        (published[1]["batch_id"], 40),
+        (published[0]["batch_id"], 60),
+    ]
+    history = ask("batch", str(published[0]["batch_id"]))
+    assert [each["unexplained"] for each in history["ranges"]] == [0, 0]
+    assert [each["outcome"] for each in history["attempts"]] == ["published"]
+    assert all(check["passed"] for check in history["checks"])
+    assert ask("verify", pipeline.name)["holds"]
+    assert ask("run", pipeline.name) == []
+    assert ask("migrate", pipeline.name)["before"] == ask("migrate", pipeline.name)["after"]
+
+
+def test_a_finding_of_verify_exits_with_1(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(4)
+    ask("run", pipeline.name)
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'delete from "{pipeline.name}_target" where _partition = 1 and _offset = 0')  # noqa: S608
+    done = batchledger("verify", pipeline.name)
+    assert done.returncode == 1
+    assert "the ledger accepted 2 rows, the target holds 1" in " ".join(done.stdout.split())
+
+
+def test_a_blocked_batch_exits_with_3_and_says_what_to_do(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
+    pipeline.send(1, partitions=1)
+    for _ in range(2):
+        done = batchledger("run", pipeline.name)
+        assert done.returncode == 3
+        assert "no_unexplained_holes" in done.stderr
+        assert f"batchledger run {pipeline.name} --batch" in done.stderr
+
+
+def test_usage_and_configuration_errors_exit_with_2(workplace: Workplace) -> None:
+    assert batchledger("plan", "no_such_pipeline").returncode == 2
+    assert batchledger("batch", "999999999").returncode == 2
+    assert batchledger("plan").returncode == 2
+
+
+def test_a_failure_is_one_message_without_a_trace(workplace: Workplace) -> None:
+    done = batchledger("plan", "no_such_pipeline")
+    assert "there is no pipeline 'no_such_pipeline'" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.stdout == ""

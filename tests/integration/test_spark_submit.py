@@ -1,0 +1,54 @@
+"""The stage job by spark-submit: chosen by the type of the Spark connection, the same step, the same outcome."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.errors import ConfigurationError, StagingError
+from batchledger.stack.jars import fetch_jars
+from batchledger.wiring import choose_stage_step
+from tests.conftest import TestServices
+from tests.support import Workplace
+
+
+@pytest.fixture
+def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A connection of type ``spark``; the jars are named where Spark's users name them, in spark-defaults.conf."""
+    jars = ",".join(str(path) for path in fetch_jars(services.home, "spark"))
+    settings = {"spark.jars": jars, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_LOCAL", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return "spark_local"
+
+
+def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str) -> None:
+    pipeline = workplace.create(spark=spark_local)
+    pipeline.send(100)
+    pipeline.send_raw([(0, b"poison")])
+    stage = choose_stage_step(pipeline.config)
+    batch = run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
+    assert batch is not None
+    assert batch.attempt_run == "submitted"
+    pipeline.assert_exact()
+
+
+def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workplace, spark_local: str) -> None:
+    pipeline = workplace.create(spark=spark_local, transform="tests.transforms:no_such_function")
+    pipeline.send(10)
+    stage = choose_stage_step(pipeline.config)
+    with pytest.raises(StagingError, match="ended with exit code 2"):
+        run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
+    assert pipeline.count_target_rows() == 0
+
+
+def test_connection_of_another_type_is_refused(workplace: Workplace) -> None:
+    pipeline = workplace.create(spark="warehouse")
+    with pytest.raises(ConfigurationError, match="connection warehouse has type 'postgres'; allowed are"):
+        choose_stage_step(pipeline.config)

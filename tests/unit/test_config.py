@@ -1,0 +1,138 @@
+"""Pipeline files are validated completely before any connection is opened; a refusal names file, key and value."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from batchledger import config
+from batchledger.accounting import HolePolicy
+from batchledger.config import read_pipeline_file
+from batchledger.errors import ConfigurationError
+from batchledger.planning import StartPolicy
+
+GOOD: dict[str, Any] = {
+    "name": "orders",
+    "source": {"topics": ["orders"], "schema": "id string, amount decimal(10, 2)"},
+    "sink": {"table": "orders"},
+}
+
+
+def write(folder: Path, content: object) -> Path:
+    path = folder / "orders.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The good file with keys replaced; dots lead into sections."""
+    content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(GOOD))
+    for key, value in changes.items():
+        *sections, last = key.split("__")
+        place = content
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return content
+
+
+def test_smallest_file_gets_the_safe_defaults(tmp_path: Path) -> None:
+    rules = read_pipeline_file(write(tmp_path, GOOD)).rules
+    assert (rules.start, rules.holes, rules.has_transform) == (StartPolicy.EARLIEST, HolePolicy.NONE, False)
+    assert rules.limits.min_records == 1
+
+
+def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -> None:
+    content = changed(source__start="2026-11-21T10:00:00")
+    rules = read_pipeline_file(write(tmp_path, content)).rules
+    assert rules.start is StartPolicy.TIMESTAMP
+    assert rules.start_at is not None
+    assert rules.start_at.isoformat() == "2026-11-21T10:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (changed(shedule="@daily"), "shedule: unknown key 'shedule'; did you mean 'schedule'?"),
+        (changed(source__topcs=["x"]), "source.topcs: unknown key 'topcs'; did you mean 'topics'?"),
+        (changed(limits__max_record=5), "limits.max_record: unknown key 'max_record'; did you mean 'max_records'?"),
+        (changed(zzz=1), "zzz: unknown key 'zzz'; allowed: name, schedule, source"),
+        (changed(source={"schema": "a int"}), "source.topics: this key is required"),
+        (changed(source__topics=[]), "source.topics: []"),
+        (changed(source__topics="orders"), "source.topics: 'orders': Input should be a valid list"),
+        (changed(source__topics=["a b"]), "source.topics.0: 'a b' does not match"),
+        (changed(source__schema="id strin"), "source.schema: 'id strin': column 'id' has type 'strin'; allowed are"),
+        (changed(source__schema="id"), "source.schema: 'id': 'id' is not a column"),
+        (changed(source__schema="a int, A int"), "column 'a' appears twice"),
+        (changed(source__schema="_offset int"), "names with a leading underscore are kept"),
+        (changed(source__schema="a array<int>"), "Declare nested JSON as string"),
+        (changed(source__schema="a decimal(50,2)"), "is not between decimal(1,0) and decimal(38,38)"),
+        (changed(source__start="yesterday"), "allowed are earliest, latest, or a timestamp"),
+        (changed(source__isolation="read_uncommitted"), "source.isolation: 'read_uncommitted' is not allowed"),
+        (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
+        (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
+        (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
+        (changed(sink__mode="upsert"), "sink.mode: 'upsert' is not allowed; allowed: 'append'"),
+        (changed(delivery="at_least_once"), "delivery: 'at_least_once' is not allowed; allowed: 'exactly_once'"),
+        (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),
+        (changed(limits__max_records=0), "limits.max_records: 0"),
+        (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),
+        (changed(limits__max_delay="soon"), "limits.max_delay: 'soon': a duration is a number and a unit"),
+        (changed(schedule="every day"), "schedule: 'every day': not a cron expression"),
+        (changed(transform="no colon"), "transform: 'no colon' does not match"),
+        (changed(name="Orders"), "name: 'Orders' does not match"),
+        (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
+        ("just text", "file: 'just text'"),
+        ("a: [", "not readable as YAML"),
+    ],
+)
+def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
+    tmp_path: Path, content: object, expected: str
+) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(ConfigurationError) as caught:
+        read_pipeline_file(path)
+    assert str(path) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("enable.auto.commit", "offsets are moved by the ledger only"),
+        ("kafka.enable.auto.commit", "offsets are moved by the ledger only"),
+        ("group.id", "partitions are assigned, never subscribed"),
+        ("failOnDataLoss", "lost records must stop the pipeline"),
+        ("auto.offset.reset", "must stop the pipeline, not be replaced"),
+        ("key.deserializer", "records are read as bytes"),
+        ("value.deserializer", "records are read as bytes"),
+        ("interceptor.classes", "foreign code"),
+        ("sasl.jaas.config", "login modules can run code"),
+        ("sasl.oauthbearer.token.endpoint.url", "CVE-2025-27817"),
+        ("isolation.level", "set source.isolation instead"),
+        ("max.poll.record", "did you mean max.poll.records?"),
+        ("security.providers", "is not an allowed Kafka option"),
+    ],
+)
+def test_unsafe_and_unknown_kafka_options_are_refused_with_the_reason(tmp_path: Path, option: str, reason: str) -> None:
+    """S136."""
+    path = write(tmp_path, changed(source__options={option: "x"}))
+    with pytest.raises(ConfigurationError, match=r"source\.options") as caught:
+        read_pipeline_file(path)
+    assert f"{option} is" in str(caught.value)
+    assert reason in str(caught.value)
+
+
+def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(shedule="@daily", delivery="maybe", source__topics=[]))
+    with pytest.raises(ConfigurationError) as caught:
+        read_pipeline_file(path)
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, GOOD)
+    monkeypatch.setenv(config.PIPELINES_VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigurationError, match="no pipeline 'order' .*did you mean 'orders'"):
+        config.load_pipeline("order")

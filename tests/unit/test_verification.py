@@ -1,0 +1,114 @@
+"""The proof over a pipeline's history finds each way in which ledger and target can contradict the promise."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Position, TopicIdentity
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.verification import PublishedRange, TargetKey, Verification, verify_history
+
+FIRST = TopicPartition("orders", 0)
+IDENTITY = TopicIdentity("cluster", "topic")
+
+
+@dataclass(frozen=True)
+class History:
+    """What the proof reads; two batches, ``orders[0] 0..10`` and ``10..15``, the second with a quarantined record."""
+
+    positions: tuple[Position, ...] = (Position(FIRST, 0, 15, IDENTITY),)
+    published: tuple[PublishedRange, ...] = (
+        PublishedRange(1, OffsetRange(FIRST, 0, 10), 10, 0, 0),
+        PublishedRange(2, OffsetRange(FIRST, 10, 15), 4, 1, 0),
+    )
+    target: Mapping[TargetKey, TargetCount] = field(
+        default_factory=lambda: {(1, FIRST): TargetCount(10, 10, 0, 9), (2, FIRST): TargetCount(4, 4, 10, 13)}
+    )
+    quarantined: Mapping[TargetKey, int] = field(default_factory=lambda: {(2, FIRST): 1})
+
+    def verify(self) -> Verification:
+        return verify_history("orders", self.positions, self.published, self.target, self.quarantined)
+
+
+GOOD = History()
+
+
+def test_consistent_history_holds_and_is_measured() -> None:
+    verification = GOOD.verify()
+    assert verification.holds
+    assert (verification.batches, verification.offsets, verification.rows, verification.quarantined) == (2, 15, 14, 1)
+
+
+def test_pipeline_that_never_published_holds() -> None:
+    assert History((), (), {}, {}).verify().holds
+
+
+@pytest.mark.parametrize(
+    ("history", "invariant", "where", "detail"),
+    [
+        (replace(GOOD, positions=(Position(FIRST, 0, 20, IDENTITY),)), "I1", "orders[0] 15..20", "no batch published"),
+        (replace(GOOD, positions=(Position(FIRST, 0, 12, IDENTITY),)), "I1", "orders[0] 12..15", "outside of what"),
+        (
+            replace(GOOD, published=(*GOOD.published, PublishedRange(3, OffsetRange(FIRST, 8, 11), 0, 0, 0))),
+            "I2",
+            "orders[0] 8..11",
+            "more than one batch",
+        ),
+        (
+            replace(GOOD, published=(GOOD.published[0], replace(GOOD.published[1], unexplained=2))),
+            "I7",
+            "orders[0] 10..15",
+            "2 offsets unexplained",
+        ),
+        (
+            replace(GOOD, target={**GOOD.target, (1, FIRST): TargetCount(9, 9, 0, 9)}),
+            "target",
+            "batch 1, orders[0] 0..10",
+            "accepted 10 rows, the target holds 9",
+        ),
+        (
+            replace(GOOD, target={**GOOD.target, (1, FIRST): TargetCount(10, 9, 0, 9)}),
+            "target",
+            "batch 1",
+            "1 rows repeat an offset",
+        ),
+        (
+            replace(GOOD, target={**GOOD.target, (1, FIRST): TargetCount(10, 10, 1, 10)}),
+            "target",
+            "batch 1",
+            "lie outside of the range",
+        ),
+        (
+            replace(GOOD, target={**GOOD.target, (9, FIRST): TargetCount(3, 3, 0, 2)}),
+            "target",
+            "batch 9, orders[0]",
+            "3 rows that no published batch",
+        ),
+        (replace(GOOD, quarantined={}), "quarantine", "batch 2, orders[0] 10..15", "quarantine holds 0"),
+    ],
+)
+def test_contradiction_is_found_and_named(history: History, invariant: str, where: str, detail: str) -> None:
+    (finding,) = [each for each in history.verify().findings if each.invariant == invariant]
+    assert where in finding.where
+    assert detail in finding.detail
+
+
+@given(cuts=st.lists(st.integers(1, 99), unique=True), lost=st.integers(0, 99))
+def test_any_cut_of_the_history_holds_and_any_lost_row_is_found(cuts: list[int], lost: int) -> None:
+    edges = [0, *sorted(cuts), 100]
+    ranges = [OffsetRange(FIRST, start, until) for start, until in itertools.pairwise(edges)]
+    published = tuple(PublishedRange(number, each, len(each), 0, 0) for number, each in enumerate(ranges))
+    target = {
+        (each.batch_id, FIRST): TargetCount(each.accepted, each.accepted, each.range.start, each.range.until - 1)
+        for each in published
+    }
+    history = History((Position(FIRST, 0, 100, IDENTITY),), published, target, {})
+    assert history.verify().holds
+    (hit,) = [each for each in published if lost in each.range]
+    damaged = replace(target[hit.batch_id, FIRST], rows=hit.accepted - 1, distinct_offsets=hit.accepted - 1)
+    assert not replace(history, target={**target, (hit.batch_id, FIRST): damaged}).verify().holds
