@@ -109,6 +109,16 @@ class TestPipeline:
             return 0
         return int(self.query("select count(*) from {target}")[0][0])
 
+    def list_staging(self) -> list[str]:
+        """The staging tables of this pipeline's batches."""
+        rows = self.query(
+            "select tablename from pg_tables, batchledger.batch b "
+            "where starts_with(tablename, format('b%%s_', b.batch_id)) "
+            "and schemaname = 'batchledger_staging' and b.pipeline = %s",
+            self.name,
+        )
+        return [name for (name,) in rows]
+
     def find_differences(self) -> dict[str, int]:
         """Compare what was sent with what is visible, by message id: how often too few (< 0) or too many (> 0)."""
         visible = Counter(row[0] for row in self.query("select message_id from {target}"))

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from batchledger.errors import FencedError
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -63,6 +64,16 @@ class Attempt:
     batch: Batch
     number: int
     run: str
+
+
+def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
+    """Say by whom ``attempt`` was superseded, given the batch as the ledger has it now."""
+    return FencedError(
+        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
+        f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
+        batch_id=found.batch_id,
+        attempt=found.attempt,
+    )
 
 
 @dataclass(frozen=True, slots=True)

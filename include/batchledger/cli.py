@@ -139,6 +139,8 @@ def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> N
 
 def main() -> None:
     """Run the command line. Expected failures print one message and exit with their code."""
+    # Airflow writes its own log to standard output, where --json promises exactly one document.
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     home = Home.of_project()
     if home.settings_file.exists():
         for name, value in environment(home).items():

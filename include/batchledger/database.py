@@ -1,7 +1,7 @@
 """PostgreSQL connections for the ledger and the sink beside it: bounded waits, and errors in the family's words."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from batchledger.batch import Attempt
 from batchledger.errors import ServiceUnavailableError
 
 logger = logging.getLogger(__name__)
@@ -60,14 +61,17 @@ def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
         yield cursor
 
 
-def drop_staging_tables(dsn: str, pattern: str) -> None:
-    """Drop the staging tables whose names match the regular expression; leave those that a task is writing to.
+def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:
+    """Drop ``b17_a2_<kind>`` of an attempt and of every earlier attempt of its batch; newer ones are not touched.
 
-    A table that is left belongs to an attempt that was fenced; nobody reads it, and housekeeping removes it.
+    A table that a task is still writing to is left alone: nobody reads it, and housekeeping removes it.
     """
-    with transaction(dsn, "drop staging tables") as cursor:
+    pattern = rf"^b{attempt.batch.batch_id}_a(\d+)_({'|'.join(kinds)})$"
+    with transaction(dsn, f"drop the staging of {attempt.batch.label}") as cursor:
         cursor.execute(
-            "select tablename from pg_tables where schemaname = %s and tablename ~ %s", [STAGING_SCHEMA, pattern]
+            "select tablename from pg_tables where schemaname = %(schema)s and tablename ~ %(pattern)s "
+            "and substring(tablename from %(pattern)s)::int <= %(newest)s",
+            {"schema": STAGING_SCHEMA, "pattern": pattern, "newest": attempt.number},
         )
         for (name,) in cursor.fetchall():
             table = sql.Identifier(STAGING_SCHEMA, name)

@@ -155,8 +155,8 @@ class Evidence(Protocol):
     def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
         """Return up to ``limit`` stretches of offsets without a visible record, as ``orders[3] 1200..1203``."""
 
-    def drop(self, batch_id: int) -> None:
-        """Remove the evidence of every attempt of the batch; harmless to repeat."""
+    def drop(self, attempt: Attempt) -> None:
+        """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""
 
 
 class StagingWriter(Protocol):
@@ -187,8 +187,11 @@ class Sink(Protocol):
         Raises StagingError when they are not those that were audited, TargetChangedError.
         """
 
-    def drop_staging(self, batch_id: int) -> None:
-        """Remove the staging of every attempt of the batch that no task is writing to; harmless to repeat."""
+    def drop_staging(self, attempt: Attempt) -> None:
+        """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
+
+        What a task is still writing to is left: its attempt is over, nobody reads it.
+        """
 
     def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """Return what the target holds of the pipeline, by batch id and partition."""

@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from batchledger.accounting import HolePolicy, IntegrityCheck, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Position
-from batchledger.errors import BatchBlockedError, FencedError, OutcomeUnknownError, ServiceUnavailableError
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Position, fenced_by
+from batchledger.errors import (
+    BatchBlockedError,
+    BatchledgerError,
+    FencedError,
+    OutcomeUnknownError,
+    ServiceUnavailableError,
+)
 from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
 from batchledger.planning import Limits, Plan, StartPolicy, check_source, choose_first_positions, plan_batch
 from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
@@ -96,9 +102,17 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    staged = platform.make_stager().stage(attempt)
-    platform.crash("staging_sealed")
-    platform.ledger.mark_staged(attempt, staged)
+    try:
+        staged = platform.make_stager().stage(attempt)
+        platform.crash("staging_sealed")
+        platform.ledger.mark_staged(attempt, staged)
+    except BatchledgerError as error:
+        # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
+        _drop_staging(platform, attempt)
+        found = platform.ledger.load_batch(batch_id)
+        if found.attempt != attempt.number:
+            raise fenced_by(found, attempt) from error
+        raise
     logger.info("%s attempt %d staged: %d rows", batch.label, attempt.number, staged.reported_rows)
     platform.crash("staged")
     return platform.ledger.load_batch(batch_id)
@@ -146,8 +160,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
                 f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
             )
         logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    platform.sink.drop_staging(batch_id)
-    platform.evidence.drop(batch_id)
+    _drop_staging(platform, Attempt(batch, batch.attempt, run))
     _commit_courtesy(platform, batch)
     return batch
 
@@ -233,6 +246,11 @@ def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
         f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
     )
+
+
+def _drop_staging(platform: Platform, attempt: Attempt) -> None:
+    platform.sink.drop_staging(attempt)
+    platform.evidence.drop(attempt)
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -56,5 +56,5 @@ def test_dropping_evidence_is_harmless_to_repeat_and_leaves_other_batches_alone(
     published = life.take_to_published(warehouse, FIRST)
     attempt = life.stage(warehouse, life.store(warehouse, OffsetRange(ORDERS_0, 10, 12), run="run-2"), "run-2")
     for _ in range(2):
-        warehouse.evidence.drop(published.batch.batch_id)
+        warehouse.evidence.drop(published)
     assert [each.visible for each in warehouse.evidence.summarise(attempt)] == [2]

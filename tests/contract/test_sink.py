@@ -91,7 +91,7 @@ def test_s75_zombie_write_after_sealing_is_refused(warehouse: Warehouse) -> None
 def test_s75_zombie_write_after_the_cleaning_up_is_refused(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
-    warehouse.sink.drop_staging(attempt.batch.batch_id)
+    warehouse.sink.drop_staging(attempt)
     with pytest.raises(WRITE_REFUSED):
         writer.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
 
@@ -160,7 +160,7 @@ def test_s113_rows_that_vanished_after_the_audit_are_not_published(warehouse: Wa
 
 def test_publishing_without_staging_is_refused(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
-    warehouse.sink.drop_staging(attempt.batch.batch_id)
+    warehouse.sink.drop_staging(attempt)
     with pytest.raises(StagingError):
         life.publish(warehouse, attempt)
     assert life.next_offsets(warehouse) == {ORDERS_0: 0}
@@ -187,12 +187,16 @@ def test_dropping_staging_is_harmless_to_repeat_and_leaves_other_batches_alone(w
     published = life.take_to_published(warehouse, FIRST)
     attempt = life.stage(warehouse, life.store(warehouse, SECOND, run="run-2"), "run-2")
     for _ in range(2):
-        warehouse.sink.drop_staging(published.batch.batch_id)
+        warehouse.sink.drop_staging(published)
     assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(SECOND, 2, 2)]
 
 
-def test_dropping_the_staging_of_an_unknown_batch_does_nothing(warehouse: Warehouse) -> None:
-    warehouse.sink.drop_staging(9_000_000_000)
+def test_i4_cleaning_up_after_a_fenced_attempt_leaves_the_newer_one_alone(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    fenced = life.stage(warehouse, batch, "run-1")
+    newer = life.stage(warehouse, batch, "run-2")
+    warehouse.sink.drop_staging(fenced)
+    assert list(warehouse.sink.summarise_staging(newer)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:

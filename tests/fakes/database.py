@@ -13,13 +13,20 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Batch, CheckResult, Position
+from batchledger.batch import Attempt, Batch, CheckResult, Position
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 
 Row = Mapping[str, Any]
 AttemptKey = tuple[int, int]
 """Batch id and attempt number."""
+
+
+def is_over(key: AttemptKey, attempt: Attempt) -> bool:
+    """Whether ``key`` is the attempt or an earlier one of its batch."""
+    batch_id, number = key
+    return batch_id == attempt.batch.batch_id and number <= attempt.number
+
 
 _LOCK_TIMEOUT_SECONDS = 10.0
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps
-from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence
+from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, is_over
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class MemoryEvidence:
         holes = find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
         return [str(each) for each in holes[:limit]]
 
-    def drop(self, batch_id: int) -> None:
+    def drop(self, attempt: Attempt) -> None:
         """See the port."""
         with self.database.transaction() as tables:
-            tables.evidence = {key: held for key, held in tables.evidence.items() if key[0] != batch_id}
+            tables.evidence = {key: held for key, held in tables.evidence.items() if not is_over(key, attempt)}
 
     def _held(self, attempt: Attempt) -> StoredEvidence:
         return self.database.committed.evidence[attempt.batch.batch_id, attempt.number]

@@ -11,7 +11,7 @@ from batchledger.batch import Attempt
 from batchledger.errors import StagingError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
-from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables
+from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables, is_over
 
 Coordinate = tuple[TopicPartition, int]
 
@@ -99,10 +99,10 @@ class MemorySink:
         tables.targets[self.table] = replace(target, rows=(*target.rows, *rows))
         return len(rows)
 
-    def drop_staging(self, batch_id: int) -> None:
+    def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
         with self.database.transaction() as tables:
-            tables.staging = {key: staging for key, staging in tables.staging.items() if key[0] != batch_id}
+            tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
 
     def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port."""

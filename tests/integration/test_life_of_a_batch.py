@@ -3,9 +3,11 @@
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -146,15 +148,7 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
-    faulty = Platform(
-        rules=good.rules,
-        source=good.source,
-        ledger=good.ledger,
-        evidence=good.evidence,
-        sink=good.sink,
-        make_stager=lambda: PlantDuplicate(good, workplace.dsn),
-        make_auditor=good.make_auditor,
-    )
+    faulty = replace(good, make_stager=lambda: PlantDuplicate(good, workplace.dsn))
     with pytest.raises(BatchBlockedError, match=rf"no_duplicate_offsets: 1 rows .*{pipeline.name}\[1\]@3"):
         run_batch.run_once(faulty, "faulty")
     blocked = good.ledger.find_open_batch(pipeline.name)
@@ -193,11 +187,34 @@ def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> Non
     assert "attempt" in fenced[0]
     assert winner in fenced[0]
     pipeline.assert_exact()
-    left = pipeline.query(
-        "select count(*) from pg_tables where schemaname = 'batchledger_staging' and tablename ~ %s",
-        rf"^b{batch.batch_id}_",
-    )
-    assert left == [(0,)]
+    assert pipeline.list_staging() == []
+
+
+class OvertakenStager:
+    """A stager that is overtaken: another run publishes the batch just before this one starts to read."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """Be slow."""
+        stager = self._platform.make_stager()
+        evidence, sink = self._platform.evidence, self._platform.sink
+        evidence.open(attempt)
+        sink.open_staging(attempt, pa.schema([("message_id", pa.string())]))
+        run_batch.run_once(self._platform, "overtaking", attempt.batch.batch_id)
+        return stager.stage(attempt)
+
+
+def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    good = pipeline.platform()
+    slow = replace(good, make_stager=lambda: OvertakenStager(good))
+    with pytest.raises(FencedError, match="attempt 1 of run slow is fenced by attempt 2 of run overtaking"):
+        run_batch.run_once(slow, "slow")
+    pipeline.assert_exact()
+    assert pipeline.list_staging() == []
 
 
 def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
@@ -205,7 +222,7 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")
     with psycopg.connect(workplace.dsn) as connection:
-        connection.execute(f'create table copy_of_{pipeline.name} as table "{pipeline.name}_target"')
+        connection.execute(f'create table public.copy_of_{pipeline.name} as table "{pipeline.name}_target"')
         connection.execute(f'drop table "{pipeline.name}_target"')
         connection.execute(f'alter table copy_of_{pipeline.name} rename to "{pipeline.name}_target"')
     pipeline.send(10)
@@ -218,7 +235,7 @@ def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(wor
     pipeline = workplace.create()
     pipeline.send(10)
     with psycopg.connect(workplace.dsn) as connection:
-        connection.execute(f'create table "{pipeline.name}_target" (message_id text, number boolean)')
+        connection.execute(f'create table public."{pipeline.name}_target" (message_id text, number boolean)')
     with pytest.raises(TargetChangedError, match="cannot take the rows"):
         run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.count_target_rows() == 0

@@ -134,5 +134,5 @@ def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
 def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
     monkeypatch.setenv(config.PIPELINES_VARIABLE, str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no pipeline 'order' .*did you mean 'orders'"):
+    with pytest.raises(ConfigurationError, match=r"no pipeline 'order' .*did you mean 'orders'"):
         config.load_pipeline("order")

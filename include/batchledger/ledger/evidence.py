@@ -85,9 +85,9 @@ class PostgresEvidence:
             cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id, "limit": limit})
             return [f"{topic}[{partition}] {start}..{until}" for topic, partition, start, until in cursor]
 
-    def drop(self, batch_id: int) -> None:
+    def drop(self, attempt: Attempt) -> None:
         """See the port."""
-        drop_staging_tables(self.dsn, rf"^b{batch_id}_a\d+_(visible|quarantine)$")
+        drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
 
 
 def _about(name: str, attempt: Attempt) -> sql.Composed:

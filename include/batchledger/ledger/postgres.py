@@ -14,7 +14,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, TopicIdentity
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, TopicIdentity, fenced_by
 from batchledger.database import connect, read_statement, transaction, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
@@ -131,7 +131,7 @@ class PostgresLedger:
             )
             row = cursor.fetchone()
             if row is None or row[0] is None:
-                raise fenced(attempt, _load_batch(cursor, attempt.batch.batch_id))
+                raise fenced_by(_load_batch(cursor, attempt.batch.batch_id), attempt)
             return int(row[0])
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
@@ -181,20 +181,10 @@ class PostgresLedger:
             if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
                 raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
             if found.attempt != attempt.number or found.state is not BatchState.AUDITED:
-                raise fenced(attempt, found)
+                raise fenced_by(found, attempt)
             yield PostgresPublication(connection, attempt)
             _end_attempt(cursor, attempt, "published")
             _commit(connection, attempt)
-
-
-def fenced(attempt: Attempt, found: Batch) -> FencedError:
-    """Say by whom ``attempt`` was superseded."""
-    return FencedError(
-        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
-        f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
-        batch_id=found.batch_id,
-        attempt=found.attempt,
-    )
 
 
 def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
@@ -264,7 +254,7 @@ def _plan_conflict(cursor: Cursor, pipeline: str, plan: Plan) -> PositionConflic
 
 def _require_one(cursor: Cursor, attempt: Attempt) -> None:
     if cursor.rowcount != 1:
-        raise fenced(attempt, _load_batch(cursor, attempt.batch.batch_id))
+        raise fenced_by(_load_batch(cursor, attempt.batch.batch_id), attempt)
 
 
 def _stamp_attempt(cursor: Cursor, attempt: Attempt, column: str) -> None:

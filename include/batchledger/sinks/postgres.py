@@ -151,9 +151,9 @@ class PostgresSink:
             )
         return moved
 
-    def drop_staging(self, batch_id: int) -> None:
+    def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
-        drop_staging_tables(self.dsn, rf"^b{batch_id}_a\d+_(open|rows)$")
+        drop_staging_tables(self.dsn, attempt, ("open", "rows"))
 
     def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""

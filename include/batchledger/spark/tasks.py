@@ -33,7 +33,7 @@ class Witness:
             self.runs.extend(find_runs(batch["_topic"], batch["_partition"], batch["_offset"]))
             is_good = pc.is_null(batch["_error"])
             good = batch
-            if not pc.all(is_good).as_py():
+            if is_good.false_count:
                 self.set_aside.append(batch.filter(pc.invert(is_good)))
                 good = batch.filter(is_good)
             if good.num_rows:

@@ -89,7 +89,11 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
         # The idle loop costs 4 % of a core and brings a four-task run from 5 s to 1.6 s.
         "scheduler": {"scheduler_idle_sleep_time": 0.1},
         "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 5, "parsing_processes": 1},
-        "logging": {"base_log_folder": folder / "logs", "colored_console_log": False},
+        "logging": {
+            "base_log_folder": folder / "logs",
+            "colored_console_log": False,
+            "namespace_levels": "great_expectations=WARNING",
+        },
         "secrets": {
             "backend": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
             "backend_kwargs": json.dumps(secrets_backend),

@@ -35,7 +35,8 @@ def list_connections(ports: Ports, credentials: Credentials) -> dict[str, dict[s
             "schema": WAREHOUSE_DATABASE,
         },
         SPARK_CONNECTION: {
-            "conn_type": "spark_connect",
+            # Written as in a URI, where a scheme has no underscore; Airflow warns at every use otherwise.
+            "conn_type": "spark-connect",
             "host": "sc://localhost",
             "port": ports.spark,
             "password": credentials.spark_token,
