@@ -65,6 +65,6 @@ def build_refused_dag(path: Path, error: ConfigurationError) -> DAG:
 
 for path in find_pipeline_files():
     try:
-        globals()[path.stem] = build_dag(read_pipeline_file(path))
+        globals()[f"dag_{path.stem}"] = build_dag(read_pipeline_file(path))
     except ConfigurationError as error:
-        globals()[path.stem] = build_refused_dag(path, error)
+        globals()[f"dag_{path.stem}"] = build_refused_dag(path, error)

@@ -61,11 +61,13 @@ def produce(
 
 @app.command()
 def plan(pipeline: Name, as_json: AsJson = False) -> None:
-    """Print the ranges that the next batch would take. Changes nothing."""
+    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing."""
     from batchledger import run_batch
     from batchledger.wiring import build_platform
 
-    display.show_plan(pipeline, run_batch.preview(build_platform(load_pipeline(pipeline))), as_json)
+    platform = build_platform(load_pipeline(pipeline))
+    open_batch = platform.ledger.find_open_batch(pipeline)
+    display.show_plan(pipeline, open_batch or run_batch.preview(platform), as_json)
 
 
 @app.command()

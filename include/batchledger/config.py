@@ -6,6 +6,7 @@ parses DAG files through this module.
 """
 
 import difflib
+import math
 import os
 import re
 from datetime import UTC, datetime
@@ -26,12 +27,14 @@ from batchledger.run_batch import PipelineRules
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
 
+SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
+
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _parse_duration(value: object) -> object:
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and 0 <= value < math.inf:
         return float(value)
     match = _DURATION.fullmatch(str(value))
     if match is None:
@@ -40,8 +43,8 @@ def _parse_duration(value: object) -> object:
 
 
 def _check_cron(value: str) -> str:
-    if not value.startswith("@") and not croniter.is_valid(value):
-        raise ValueError('not a cron expression; write for example "*/5 * * * *"')
+    if value not in SCHEDULE_PRESETS and not croniter.is_valid(value):
+        raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')
     return value
 
 
@@ -66,11 +69,22 @@ def _parse_moment(text: str) -> datetime:
 
 
 def _check_options(value: object) -> object:
-    for option in value if isinstance(value, dict) else ():
+    if not isinstance(value, dict):
+        return value
+    for option, setting in value.items():
         reason = explain_refusal(str(option), CONSUMER_OPTIONS)
+        if reason is None and option != "client.rack" and not str(setting).isdecimal():
+            reason = f"{option} must be a whole number, found {setting!r}"
         if reason is not None:
             raise ValueError(reason)
-    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return {str(option): str(setting) for option, setting in value.items()}
+
+
+def _check_topics(value: list[str]) -> list[str]:
+    repeated = [topic for topic in value if value.count(topic) > 1]
+    if repeated:
+        raise ValueError(f"topic {repeated[0]!r} is named twice")
+    return value
 
 
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
@@ -86,7 +100,7 @@ class SourceConfig(_Section):
     """What is read: topics of one Kafka connection, and how a record is decoded."""
 
     connection: ConnectionId = "kafka_default"
-    topics: Annotated[list[Topic], Field(min_length=1)]
+    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(_check_topics)]
     format: Literal["json"] = "json"
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
@@ -183,7 +197,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     """Read and validate one file. Raises ConfigurationError that lists every fault with file, key and value."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
     try:
         pipeline = PipelineConfig.model_validate(content)

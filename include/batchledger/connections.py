@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.conninfo import make_conninfo
 
-from batchledger.errors import ConfigurationError
+from batchledger.errors import ConfigurationError, ConnectionMissingError
 from batchledger.kafka.client_options import check_connection_options
 
 
@@ -36,7 +36,7 @@ def load_connection(connection_id: str) -> Connection:
     try:
         found = BaseHook.get_connection(connection_id)
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
-        raise ConfigurationError(
+        raise ConnectionMissingError(
             f"Airflow knows no connection {connection_id!r}. Define it, for example as the environment variable "
             f"AIRFLOW_CONN_{connection_id.upper()}, or start the local services with: batchledger up.",
             connection=connection_id,

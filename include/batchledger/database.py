@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from batchledger.batch import Attempt
-from batchledger.errors import ServiceUnavailableError
+from batchledger.errors import ConfigurationError, ServiceUnavailableError, StagingLostError
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,14 @@ _SESSION = {
 STAGING_SCHEMA = "batchledger_staging"
 
 
+# A server that is down or going down, a lost connection, a lock that was waited for too long, a paused transaction.
+_UNAVAILABLE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+
+
 @cache
 def read_statement(package: str, name: str) -> bytes:
     """Return the text of ``sql/<name>.sql`` in ``package``."""
@@ -43,21 +51,51 @@ def connect(dsn: str, **session: str) -> Connection:
 
 @contextmanager
 def translate_errors(action: str) -> Iterator[None]:
-    """Raise ServiceUnavailableError for a database that is down, unreachable or too long locked."""
+    """Translate what the database says: unavailable, staging gone, ledger not migrated, right missing.
+
+    Raises ServiceUnavailableError, StagingLostError or ConfigurationError; what is none of these is a mistake of ours.
+    """
     try:
         yield
-    except psycopg.OperationalError as error:
-        raise ServiceUnavailableError(
-            f"could not {action}: the warehouse database says: {str(error).strip()}. Nothing was changed; the step "
-            "can be run again when the database answers.",
-            action=action,
-        ) from error
+    except psycopg.Error as error:
+        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, _UNAVAILABLE):
+            raise ServiceUnavailableError(
+                f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
+                "again when the database answers.",
+                action=action,
+            ) from error
+        if isinstance(error, psycopg.errors.UndefinedTable) and STAGING_SCHEMA in reason:
+            raise StagingLostError(
+                f"could not {action}: {reason}. Another attempt or a person removed it; the next run stages the batch "
+                "again.",
+                action=action,
+            ) from error
+        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+            raise ConfigurationError(
+                f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger "
+                "migrate PIPELINE.",
+                action=action,
+            ) from error
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            raise ConfigurationError(
+                f"could not {action}: {reason}. Grant the right to the user of the warehouse connection.", action=action
+            ) from error
+        raise
 
 
 @contextmanager
 def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
     """Run one transaction on a connection of its own; commit on a normal exit, roll back on any error."""
     with translate_errors(action), connect(dsn) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+@contextmanager
+def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+    """Read in one transaction in which all statements see the same moment."""
+    with translate_errors(action), connect(dsn) as connection, connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read read only")
         yield cursor
 
 

@@ -51,20 +51,28 @@ def show_produced(produced: Produced, as_json: bool) -> None:
         )
 
 
-def show_plan(pipeline: str, plan: Plan, as_json: bool) -> None:
-    """Print the ranges that the next batch would take."""
+def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
+    """Print the ranges that the next run would take: those of a new plan, or of the batch that is open already."""
+    open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
-        ranges = [_range_as_json(each) for each in plan.ranges]
-        print_json({"pipeline": pipeline, "ranges": ranges, "lag_left_records": plan.lag_left_records})
+        print_json(
+            {
+                "pipeline": pipeline,
+                "open_batch": open_batch and open_batch.batch_id,
+                "ranges": [_range_as_json(each) for each in planned.ranges],
+                "lag_left_records": planned.lag_left_records,
+            }
+        )
         return
-    if plan.is_empty:
-        _out(f"{pipeline}: nothing to do, {plan.lag_left_records:,} records unread.")
+    if not planned.ranges:
+        _out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
         return
-    table = _table(f"Next batch of {pipeline}", "range", "offsets")
-    for each in plan.ranges:
+    title = f"Open: {open_batch.label}, {open_batch.state}" if open_batch else f"Next batch of {pipeline}"
+    table = _table(title, "range", "offsets")
+    for each in planned.ranges:
         table.add_row(str(each), f"{len(each):,}")
     table.add_section()
-    table.add_row(f"{plan.lag_left_records:,} stay for later batches", f"{count_offsets(plan.ranges):,}")
+    table.add_row(f"{planned.lag_left_records:,} stay for later batches", f"{count_offsets(planned.ranges):,}")
     _out(table)
 
 

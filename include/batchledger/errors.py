@@ -92,6 +92,22 @@ class CheckNotRunError(BatchledgerError):
     retryable = True
 
 
+class StagingLostError(BatchledgerError):
+    """Staging no longer holds what was staged; the batch has to be staged again, by the next run or by hand."""
+
+
+class StageRefusedError(BatchledgerError):
+    """The stage job, run in a process of its own, refused for good; a person has to read its message."""
+
+    exit_code = 3
+
+
+class ConnectionMissingError(ConfigurationError):
+    """Airflow knows no connection of that id. Retryable: a secrets backend that is down looks the same."""
+
+    retryable = True
+
+
 class UnknownBatchError(BatchledgerError):
     """No batch, or no pipeline, of that name exists in the ledger."""
 

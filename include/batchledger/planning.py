@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from batchledger.batch import LogState, Position
+from batchledger.batch import LogState, Position, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 
@@ -88,8 +88,7 @@ def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[
             "a pipeline that already has a position stays where it is until the topic is back.",
             topics=missing,
         )
-    for position in positions:
-        _check_identity(position, log)
+    check_identity(positions, log)
     beyond, lost = [], []
     for position in positions:
         held = log.log_by_partition[position.partition]
@@ -100,13 +99,15 @@ def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[
     if beyond:
         raise TopicChangedError(
             f"the position lies beyond the end of the log: {'; '.join(beyond)}. The topic was truncated or its data "
-            "directory was restored from an older copy. Choices: bring the records back, or rewind the pipeline.",
+            "directory was restored from an older copy. Choices: bring the records back, or read the topic again "
+            "under a new pipeline name and table.",
             partitions=beyond,
         )
     if lost:
         raise LossError(
             f"{count_offsets(lost)} offsets were removed from Kafka before they were read: {describe_ranges(lost)}. "
-            "Nothing is skipped by itself. Choices: restore the records, or accept exactly this loss with a reason.",
+            "Nothing is skipped by itself. Choices: restore the records, or read what is left under a new pipeline "
+            "name and table.",
             ranges=[str(each) for each in lost],
         )
 
@@ -169,15 +170,21 @@ def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int
     return shares
 
 
+def check_identity(positions: Sequence[Position], log: LogState) -> None:
+    """Raise TopicChangedError unless every position belongs to a partition of the very topic that it was stored for."""
+    for position in positions:
+        _check_identity(position, log)
+
+
 def _check_identity(position: Position, log: LogState) -> None:
     topic = position.partition.topic
-    found = log.identity_by_topic[topic]
+    found = log.identity_by_topic.get(topic, TopicIdentity("unknown", "none: the topic is missing"))
     if found != position.identity:
         raise TopicChangedError(
             f"topic {topic} is not the one this pipeline was reading: expected id {position.identity.topic_id} on "
             f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It was "
             "deleted and created again, or the connection points to another cluster. Choices: point the connection "
-            "back, read the new topic under a new pipeline name, or rewind the pipeline.",
+            "back, or read the new topic under a new pipeline name and table.",
             topic=topic,
             expected=position.identity.topic_id,
             found=found.topic_id,
@@ -185,6 +192,7 @@ def _check_identity(position: Position, log: LogState) -> None:
     if position.partition not in log.log_by_partition:
         raise TopicChangedError(
             f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
-            f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or rewind the pipeline.",
+            f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
+            "under a new pipeline name and table.",
             partition=str(position.partition),
         )

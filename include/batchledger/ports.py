@@ -65,7 +65,7 @@ class Publication(Protocol):
         """Move every partition of the batch from start to until. Raises PositionConflictError with both sides."""
 
     def publish_quarantine(self) -> None:
-        """Move the attempt's staged quarantine into the ledger. Raises StagingError when some of it is missing."""
+        """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
 
     def mark_published(self, rows: int) -> None:
         """Set the state of the batch and let its ranges count as published.
@@ -131,9 +131,10 @@ class Ledger(Protocol):
 class EvidenceWriter(Protocol):
     """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
 
-    def write(self, visible: Sequence[OffsetRange], quarantined: "pa.Table | None") -> None:
+    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: "pa.Table | None") -> None:
         """Write the offsets that were seen and the records that could not be decoded, all or nothing.
 
+        Called once a reading task has come to its end; ``reader`` is the number of its part of the read.
         Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema
         ``quarantine.QUARANTINE_SCHEMA``.
         """
@@ -151,6 +152,9 @@ class Evidence(Protocol):
 
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
         """Return one entry per range of the batch, in their order."""
+
+    def count_finished(self, attempt: Attempt) -> int:
+        """Return how many parts of the read came to their end."""
 
     def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
         """Return up to ``limit`` stretches of offsets without a visible record, as ``orders[3] 1200..1203``."""
@@ -184,7 +188,7 @@ class Sink(Protocol):
     def publish(self, publication: Publication) -> int:
         """Make the attempt's rows visible within the publication; return their number.
 
-        Raises StagingError when they are not those that were audited, TargetChangedError.
+        Raises StagingLostError when they are not those that were audited, TargetChangedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

@@ -11,16 +11,27 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from batchledger.accounting import HolePolicy, IntegrityCheck, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Position, fenced_by
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, LogState, Position, fenced_by
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
+    PositionConflictError,
     ServiceUnavailableError,
+    StagingLostError,
+    UnknownBatchError,
 )
 from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
-from batchledger.planning import Limits, Plan, StartPolicy, check_source, choose_first_positions, plan_batch
+from batchledger.planning import (
+    Limits,
+    Plan,
+    StartPolicy,
+    check_identity,
+    check_source,
+    choose_first_positions,
+    plan_batch,
+)
 from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
 
 logger = logging.getLogger(__name__)
@@ -80,13 +91,13 @@ def plan(platform: Platform, run: str) -> Batch | None:
     """
     batch = platform.ledger.find_open_batch(platform.rules.name)
     if batch is None:
-        planned = preview(platform)
-        if planned.is_empty:
-            # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
-            platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
-            logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
-            return None
-        batch = platform.ledger.store_plan(platform.rules.name, planned, run)
+        try:
+            batch = _plan_anew(platform, run)
+        except PositionConflictError:
+            # Another run published in between; what it left is planned on top of it.
+            batch = _plan_anew(platform, run)
+    if batch is None:
+        return None
     if batch.state is BatchState.BLOCKED:
         raise _blocked(batch, platform.ledger.load_checks(batch.batch_id))
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
@@ -94,16 +105,30 @@ def plan(platform: Platform, run: str) -> Batch | None:
     return batch
 
 
+def _plan_anew(platform: Platform, run: str) -> Batch | None:
+    planned = preview(platform)
+    if not planned.is_empty:
+        return platform.ledger.store_plan(platform.rules.name, planned, run)
+    # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
+    platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
+    logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
+    return None
+
+
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """Open an attempt and fill its staging. A batch that this run has published already is left alone."""
-    batch = platform.ledger.load_batch(batch_id)
+    batch = _load_batch(platform, batch_id)
     if _is_published_by(batch, run):
         return batch
+    positions, log = _look_at_source(platform, batch)
+    check_source(positions, log, _topics_of(batch))
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         staged = platform.make_stager().stage(attempt)
+        # A topic that was created anew while it was being read would have given other records for the same offsets.
+        check_identity(*_look_at_source(platform, batch))
         platform.crash("staging_sealed")
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
@@ -120,7 +145,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
 
 def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     """Judge the staged attempt and store the result. Raises BatchBlockedError when a check fails."""
-    batch = platform.ledger.load_batch(batch_id)
+    batch = _load_batch(platform, batch_id)
     if _is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
     attempt = _own_attempt(batch, run, BatchState.STAGED)
@@ -128,10 +153,23 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
     positions = _positions_of(batch, platform.ledger)
     reported = platform.ledger.load_reported_rows(attempt)
+    if reported > 0 and not any(each.staged for each in facts):
+        raise StagingLostError(
+            f"{batch.label}: {reported} rows were staged by attempt {attempt.number} and all are gone; a crash of the "
+            "database empties unlogged tables. Nothing is visible; the next run stages the batch again (S113).",
+            batch_id=batch_id,
+        )
     checks = platform.make_auditor().judge(facts, balances, positions, reported)
     if not all(check.passed for check in checks):
         checks = _with_offenders(checks, platform, attempt)
-    batch = platform.ledger.record_audit(attempt, balances, checks)
+    try:
+        batch = platform.ledger.record_audit(attempt, balances, checks)
+    except FencedError:
+        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
+        batch = platform.ledger.load_batch(batch_id)
+        if not _is_of(batch, attempt) or batch.state not in (BatchState.AUDITED, BatchState.PUBLISHED):
+            raise
+        return batch
     platform.crash("audited")
     if batch.state is BatchState.BLOCKED:
         raise _blocked(batch, checks)
@@ -145,13 +183,14 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     A lost connection during COMMIT is resolved by looking the batch up again on a new connection (I9). Publishing a
     batch that this run has published already only repeats the cleaning up.
     """
-    batch = platform.ledger.load_batch(batch_id)
+    batch = _load_batch(platform, batch_id)
     if not _is_published_by(batch, run):
         attempt = _own_attempt(batch, run, BatchState.AUDITED)
         try:
             _publish_together(platform, attempt)
-        except OutcomeUnknownError:
-            if platform.ledger.load_batch(batch_id).state is not BatchState.PUBLISHED:
+        except (OutcomeUnknownError, FencedError) as error:
+            # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
+            if not _is_published_as(platform, attempt, error):
                 raise
         platform.crash("committed")
         batch = platform.ledger.load_batch(batch_id)
@@ -199,9 +238,41 @@ def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping
     return platform.source.find_offsets(new, platform.rules.start_at)
 
 
+def _load_batch(platform: Platform, batch_id: int) -> Batch:
+    """Load a batch of this pipeline; another pipeline's rows would go into the wrong table."""
+    batch = platform.ledger.load_batch(batch_id)
+    if batch.pipeline != platform.rules.name:
+        raise UnknownBatchError(
+            f"batch {batch_id} belongs to pipeline {batch.pipeline}, not to {platform.rules.name}; nothing changed.",
+            batch_id=batch_id,
+        )
+    return batch
+
+
+def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
+    return _positions_of(batch, platform.ledger), platform.source.read_log(_topics_of(batch))
+
+
+def _topics_of(batch: Batch) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.partition.topic for each in batch.ranges))
+
+
 def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
     concerned = {each.partition for each in batch.ranges}
     return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
+
+
+def _is_published_as(platform: Platform, attempt: Attempt, error: BatchledgerError) -> bool:
+    """Ask the ledger whether the attempt is published; raise ``error`` when it cannot be asked."""
+    try:
+        found = platform.ledger.load_batch(attempt.batch.batch_id)
+    except ServiceUnavailableError:
+        raise error from None
+    return _is_of(found, attempt) and found.state is BatchState.PUBLISHED
+
+
+def _is_of(batch: Batch, attempt: Attempt) -> bool:
+    return (batch.attempt, batch.attempt_run) == (attempt.number, attempt.run)
 
 
 def _is_published_by(batch: Batch, run: str) -> bool:
@@ -249,8 +320,12 @@ def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
 
 
 def _drop_staging(platform: Platform, attempt: Attempt) -> None:
-    platform.sink.drop_staging(attempt)
-    platform.evidence.drop(attempt)
+    """Clean up; a database that cannot be reached for it must not hide what came before."""
+    try:
+        platform.sink.drop_staging(attempt)
+        platform.evidence.drop(attempt)
+    except ServiceUnavailableError as error:
+        logger.warning("the staging of %s attempt %d stays: %s", attempt.batch.label, attempt.number, error)
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -12,7 +12,14 @@ from batchledger import run_batch
 from batchledger.batch import Batch
 from batchledger.config import PipelineConfig
 from batchledger.connections import Connection, kafka_options, load_connection, postgres_dsn
-from batchledger.errors import ConfigurationError, StagingError
+from batchledger.errors import (
+    BatchledgerError,
+    ConfigurationError,
+    FencedError,
+    SetupError,
+    StageRefusedError,
+    StagingError,
+)
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.evidence import PostgresEvidence
@@ -131,14 +138,32 @@ def _submit_stage(pipeline: PipelineConfig, platform: Platform, batch_id: int, r
     )
     try:
         hook.submit(str(STAGE_JOB))
-    except AirflowException as error:
-        code = re.search(r"Error code is: (\d+)", str(error))
-        raise StagingError(
-            f"the stage job of batch {batch_id} of {pipeline.name} ended with exit code {code[1] if code else '?'}; "
-            "its own message is in the log above. Nothing is visible; the next attempt reads the same ranges again.",
-            batch_id=batch_id,
+    except FileNotFoundError as error:
+        raise SetupError(
+            f"{error.filename} is not on the PATH of this process; put Spark's bin folder (or that of the environment "
+            "where pyspark is installed) there.",
         ) from error
+    except AirflowException as error:
+        raise _explain_exit(platform.ledger.load_batch(batch_id), run, str(error)) from error
     return platform.ledger.load_batch(batch_id)
+
+
+def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:
+    """Say what the exit code of the stage job means; its own message is in the log."""
+    found = re.search(r"Error code is: (\d+)", output)
+    code = int(found[1]) if found else 1
+    if batch.attempt_run not in (None, run):
+        return FencedError(
+            f"{batch.label}: run {run} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has the "
+            f"batch {batch.state}. This run changed nothing visible."
+        )
+    kind = StagingError if code not in (2, 3) else StageRefusedError
+    return kind(
+        f"the stage job of {batch.label} ended with exit code {code}; its own message is in the log above. Nothing is "
+        "visible.",
+        batch_id=batch.batch_id,
+        exit_code=code,
+    )
 
 
 def _wrong_spark_type(connection: Connection) -> ConfigurationError:

@@ -79,7 +79,7 @@ def stage(
 ) -> Attempt:
     """Open an attempt and stage every row of the batch but the poison; ``extra`` rows are a fault."""
     attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
-    warehouse.evidence.open(attempt).write(batch.ranges, quarantine_of(poison))
+    warehouse.evidence.open(attempt).write(0, batch.ranges, quarantine_of(poison))
     rows = [each for each in rows_of(batch.ranges) if each not in poison] + list(extra)
     written = warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([batch_of_rows(rows)]))
     warehouse.sink.seal_staging(attempt, [0])

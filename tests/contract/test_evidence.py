@@ -19,8 +19,8 @@ def test_empty_evidence_has_seen_nothing(warehouse: Warehouse) -> None:
 def test_visible_offsets_and_quarantined_records_are_counted_by_range(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
-    writer.write([OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
-    writer.write([OffsetRange(ORDERS_0, 6, 8), OTHER], None)
+    writer.write(0, [OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
+    writer.write(1, [OffsetRange(ORDERS_0, 6, 8), OTHER], None)
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 6, 2), WitnessedRange(OTHER, 2, 0)]
     assert list(warehouse.evidence.find_holes(attempt, 10)) == ["orders[0] 4..6", "orders[0] 8..10"]
     assert list(warehouse.evidence.find_holes(attempt, 1)) == ["orders[0] 4..6"]
@@ -31,14 +31,14 @@ def test_repeated_task_attempt_changes_nothing(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
     for visible in ([FIRST], [FIRST], [OffsetRange(ORDERS_0, 2, 7)]):
-        writer.write(visible, life.quarantine_of([(ORDERS_0, 3)]))
+        writer.write(0, visible, life.quarantine_of([(ORDERS_0, 3)]))
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 10, 1)]
 
 
 def test_evidence_outside_of_the_ranges_is_not_counted(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
-    writer.write([OffsetRange(ORDERS_0, 8, 15), OTHER], life.quarantine_of([(ORDERS_0, 12), (ORDERS_1, 10)]))
+    writer.write(0, [OffsetRange(ORDERS_0, 8, 15), OTHER], life.quarantine_of([(ORDERS_0, 12), (ORDERS_1, 10)]))
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 2, 0)]
 
 
@@ -48,7 +48,7 @@ def test_attempts_have_evidence_of_their_own(warehouse: Warehouse) -> None:
     zombie = warehouse.evidence.open(first)
     second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
     warehouse.evidence.open(second)
-    zombie.write([FIRST], None)
+    zombie.write(0, [FIRST], None)
     assert list(warehouse.evidence.summarise(second)) == [WitnessedRange(FIRST, 0, 0)]
 
 
@@ -58,3 +58,12 @@ def test_dropping_evidence_is_harmless_to_repeat_and_leaves_other_batches_alone(
     for _ in range(2):
         warehouse.evidence.drop(published)
     assert [each.visible for each in warehouse.evidence.summarise(attempt)] == [2]
+
+
+def test_parts_of_the_read_that_came_to_their_end_are_counted_once(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    assert warehouse.evidence.count_finished(attempt) == 0
+    for reader in (0, 1, 0):
+        writer.write(reader, [], None)
+    assert warehouse.evidence.count_finished(attempt) == 2

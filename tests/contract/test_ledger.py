@@ -11,7 +11,7 @@ from batchledger.errors import (
     BatchBlockedError,
     FencedError,
     PositionConflictError,
-    StagingError,
+    StagingLostError,
     UnknownBatchError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -362,7 +362,7 @@ def test_i7_range_without_a_balance_is_refused(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
     first_only = [each for each in life.balance(warehouse, attempt) if each.range == FIRST]
     warehouse.ledger.record_audit(attempt, first_only, [life.PASSED])
-    with pytest.raises((BatchBlockedError, StagingError)):
+    with pytest.raises((BatchBlockedError, StagingLostError)):
         life.publish(warehouse, attempt)
     assert life.target_coordinates(warehouse) == []
 
@@ -370,7 +370,7 @@ def test_i7_range_without_a_balance_is_refused(warehouse: Warehouse) -> None:
 def test_quarantine_that_is_not_what_was_audited_is_refused(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=2, quarantined=1)], [life.PASSED])
-    with pytest.raises(StagingError, match="1 quarantined"), warehouse.ledger.publication(attempt) as publication:
+    with pytest.raises(StagingLostError, match="1 quarantined"), warehouse.ledger.publication(attempt) as publication:
         publication.publish_quarantine()
     assert list(warehouse.read_quarantine()) == []
 

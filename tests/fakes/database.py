@@ -45,6 +45,7 @@ class StoredBatch:
 class StoredEvidence:
     """What the reading tasks of one attempt witnessed."""
 
+    readers: frozenset[int] = frozenset()
     visible: tuple[OffsetRange, ...] = ()
     quarantined: tuple[Row, ...] = ()
 

@@ -18,13 +18,16 @@ class MemoryEvidenceWriter:
     database: MemoryDatabase
     key: AttemptKey
 
-    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
         """See the port."""
         rows = () if quarantined is None else tuple(quarantined.to_pylist())
         with self.database.transaction() as tables:
             held = tables.evidence[self.key]
             tables.evidence[self.key] = replace(
-                held, visible=(*held.visible, *visible), quarantined=(*held.quarantined, *rows)
+                held,
+                readers=held.readers | {reader},
+                visible=(*held.visible, *visible),
+                quarantined=(*held.quarantined, *rows),
             )
 
 
@@ -53,6 +56,10 @@ class MemoryEvidence:
             )
             for each in attempt.batch.ranges
         ]
+
+    def count_finished(self, attempt: Attempt) -> int:
+        """See the port."""
+        return len(self._held(attempt).readers)
 
     def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
         """See the port."""

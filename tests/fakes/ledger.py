@@ -16,7 +16,7 @@ from batchledger.errors import (
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
-    StagingError,
+    StagingLostError,
     TargetChangedError,
     UnknownBatchError,
 )
@@ -232,7 +232,9 @@ class MemoryPublication:
         )
         accounted = sum(balance.quarantined for balance in self._stored.balances)
         if len(staged) != accounted:
-            raise StagingError(f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}.")
+            raise StagingLostError(
+                f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}."
+            )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 
     def mark_published(self, rows: int) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
-from batchledger.errors import StagingError, TargetChangedError
+from batchledger.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
 from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables, is_over
@@ -92,7 +92,9 @@ class MemorySink:
         staging = tables.staging.get(_key(attempt))
         if staging is None or len(staging.rows) != publication.accepted_rows:
             found = "nothing" if staging is None else f"{len(staging.rows)} rows"
-            raise StagingError(f"{attempt.batch.label}: {publication.accepted_rows} rows were audited, found {found}.")
+            raise StagingLostError(
+                f"{attempt.batch.label}: {publication.accepted_rows} rows were audited, found {found}."
+            )
         target = tables.targets.get(self.table) or StoredTarget(f"created by {attempt.batch.label}", staging.schema)
         publication.confirm_target(self.table, target.identity)
         rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in staging.rows)

@@ -56,7 +56,7 @@ class MemoryStager:
             batch = pa.RecordBatch.from_pylist(self.alter(rows), schema=ROW_SCHEMA)
             reported += writer.write(task, iter([batch]))
             visible = [OffsetRange(each.partition, offset, offset + 1) for offset, _ in records]
-            evidence.write(visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA))
+            evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA))
         self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))
         return Staged(reported)
 

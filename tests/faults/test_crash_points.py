@@ -3,12 +3,19 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from batchledger import run_batch
-from batchledger.batch import BatchState
-from batchledger.errors import FencedError
+from batchledger.batch import Attempt, BatchState
+from batchledger.errors import FencedError, OutcomeUnknownError, StagingLostError
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from tests.conftest import ROOT
 from tests.support import TestPipeline, Workplace
 
@@ -82,3 +89,68 @@ def test_killed_between_stage_and_publish_the_same_run_goes_on_where_it_was(work
     published = run_batch.publish(platform, left.batch_id, "killed")
     assert (published.state, published.attempt) == (BatchState.PUBLISHED, 1)
     pipeline.assert_exact()
+
+
+def test_connection_lost_before_the_commit_leaves_nothing_and_the_retry_publishes(workplace: Workplace) -> None:
+    """S66, I9: the server ends the session when all but COMMIT is done; the ledger is asked, and says no."""
+    pipeline = workplace.create()
+    pipeline.send(50)
+
+    def cut(point: str) -> None:
+        if point == "before_commit":
+            ended = pipeline.query(
+                "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'"
+            )
+            assert ended == [(True,)]
+
+    with pytest.raises(OutcomeUnknownError) as caught:
+        run_batch.run_once(pipeline.platform(crash=cut), "run")
+    assert caught.value.retryable
+    assert pipeline.count_target_rows() == 0
+    left = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert left is not None
+    run_batch.publish(pipeline.platform(), left.batch_id, "run")
+    pipeline.assert_exact()
+
+
+class LostReplyLedger(PostgresLedger):
+    """The real ledger; the answer to its COMMIT gets lost on the way."""
+
+    @contextmanager
+    def publication(self, attempt: Attempt) -> Iterator[PostgresPublication]:
+        """Commit, then claim not to know."""
+        with super().publication(attempt) as publication:
+            yield publication
+        raise OutcomeUnknownError("the reply got lost")
+
+
+def test_lost_reply_to_a_commit_is_resolved_by_batch_id(workplace: Workplace) -> None:
+    """S65, I9: the commit happened; the ledger is asked, says yes, and the run goes on as published."""
+    pipeline = workplace.create()
+    pipeline.send(50)
+    good = pipeline.platform()
+    batch = run_batch.run_once(replace(good, ledger=LostReplyLedger(workplace.dsn)), "run")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    pipeline.assert_exact()
+    assert pipeline.list_staging() == []
+
+
+def test_staging_emptied_by_a_database_crash_is_found_and_the_next_run_stages_again(workplace: Workplace) -> None:
+    """S113: unlogged tables are empty after a crash of PostgreSQL; truncating them has the same effect."""
+    for point in ("staged", "audited"):
+        pipeline = workplace.create()
+        pipeline.send(50)
+        run_until_killed(pipeline, point)
+        (rows,) = [name for name in pipeline.list_staging() if name.endswith("_rows")]
+        with psycopg.connect(workplace.dsn) as connection:
+            connection.execute(sql.SQL("truncate {}").format(sql.Identifier("batchledger_staging", rows)))
+        platform = pipeline.platform()
+        left = platform.ledger.find_open_batch(pipeline.name)
+        assert left is not None
+        step = run_batch.audit if point == "staged" else run_batch.publish
+        with pytest.raises(StagingLostError):
+            step(platform, left.batch_id, "killed")
+        assert pipeline.count_target_rows() == 0
+        run_batch.run_once(platform, "next")
+        pipeline.assert_exact()

@@ -72,13 +72,14 @@ def overlap(workplace: Workplace) -> Overlap:
 
 
 @contextmanager
-def without_exclusion_constraint(dsn: str) -> Iterator[None]:
-    """Drop the constraint; bring it back once the overlapping rows are gone."""
+def without_exclusion_constraint(dsn: str, overlapping: Batch) -> Iterator[None]:
+    """Drop the constraint; remove the overlapping ranges and bring it back."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("alter table batchledger.batch_range drop constraint batch_range_disjoint")
         try:
             yield
         finally:
+            connection.execute("delete from batchledger.batch_range where batch_id = %s", [overlapping.batch_id])
             connection.execute(CONSTRAINT)
 
 
@@ -109,10 +110,8 @@ def test_without_compare_and_swap_and_constraint_duplicates_appear_and_are_found
 ) -> None:
     """S57: the negative control."""
     pipeline = overlap.pipeline
-    with without_exclusion_constraint(workplace.dsn):
+    with without_exclusion_constraint(workplace.dsn, overlap.second):
         run_batch.publish(careless(pipeline.platform(), workplace.dsn), overlap.second.batch_id, "second")
         assert pipeline.find_differences() == dict.fromkeys(pipeline.sent, 1)
         verification = verify_pipeline(pipeline.config)
         assert {finding.invariant for finding in verification.findings} == {"I2"}
-        with psycopg.connect(workplace.dsn) as connection:
-            connection.execute("delete from batchledger.batch_range where batch_id = %s", [overlap.second.batch_id])

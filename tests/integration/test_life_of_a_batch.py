@@ -2,7 +2,9 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Barrier
 
@@ -12,11 +14,23 @@ import pytest
 from psycopg import sql
 
 from batchledger import run_batch
-from batchledger.batch import Attempt, BatchState, Staged
-from batchledger.errors import BatchBlockedError, BatchledgerError, FencedError, TargetChangedError
+from batchledger.accounting import Balance
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Staged
+from batchledger.config import load_pipeline
+from batchledger.errors import (
+    BatchBlockedError,
+    BatchledgerError,
+    ConfigurationError,
+    FencedError,
+    TargetChangedError,
+    UnknownBatchError,
+)
 from batchledger.ledger.history import load_batch_history
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from batchledger.ports import Stager
 from batchledger.run_batch import Platform
+from batchledger.wiring import build_platform
 from tests.support import Workplace
 
 
@@ -63,6 +77,10 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
         b"not json": "does not decode",
         b'{"number": "seven"}': "does not decode",
         b"[1]": "does not decode",
+        b'{"number": 1}{"number": 2}': "more than one JSON object",
+        b'{"number": 1} garbage': "more than one JSON object",
+        b'{"number": 1},{"number": 2}': "more than one JSON object",
+        b'{"number": 1}]': "more than one JSON object",
         b"": "does not decode",
         b'{"message_id": "\xff"}': "not valid UTF-8",
         b'{"message_id": "a\\u0000b"}': "U+0000",
@@ -82,7 +100,7 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
         assert row[:6] == (pipeline.name, 1, offset, b"a key", value, encoded)
         assert error in row[6]
     balance = load_batch_history(workplace.dsn, batch.batch_id).ranges
-    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 7, 0)]
+    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 11, 0)]
     pipeline.assert_exact()
 
 
@@ -217,6 +235,31 @@ def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(work
     assert pipeline.list_staging() == []
 
 
+class OvertakenLedger(PostgresLedger):
+    """A ledger whose caller is always a moment later than a twin of the same Airflow task."""
+
+    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+        """Let the twin store its result first."""
+        super().record_audit(attempt, balances, checks)
+        return super().record_audit(attempt, balances, checks)
+
+    def publication(self, attempt: Attempt) -> AbstractContextManager[PostgresPublication]:
+        """Let the twin publish first."""
+        config = load_pipeline(attempt.batch.pipeline)
+        run_batch.publish(build_platform(config), attempt.batch.batch_id, attempt.run)
+        return super().publication(attempt)
+
+
+def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    late = replace(pipeline.platform(), ledger=OvertakenLedger(workplace.dsn))
+    batch = run_batch.run_once(late, "one run")
+    assert batch is not None
+    assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 1)
+    pipeline.assert_exact()
+
+
 def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
     pipeline = workplace.create()
     pipeline.send(10)
@@ -251,3 +294,33 @@ def test_target_that_rejects_a_row_publishes_nothing(workplace: Workplace) -> No
     with pytest.raises(TargetChangedError, match="refuses the rows"):
         run_batch.run_once(pipeline.platform(), "second")
     pipeline.assert_exact()
+
+
+def test_batch_of_another_pipeline_is_refused(workplace: Workplace) -> None:
+    one, other = workplace.create(), workplace.create()
+    one.send(10)
+    batch = run_batch.plan(one.platform(), "plan")
+    assert batch is not None
+    with pytest.raises(UnknownBatchError, match=f"belongs to pipeline {one.name}, not to {other.name}"):
+        run_batch.run_once(other.platform(), "run", batch.batch_id)
+    run_batch.run_once(one.platform(), "run")
+    one.assert_exact()
+
+
+def test_transform_that_leaves_records_unread_is_refused_where_they_would_pass_for_holes(workplace: Workplace) -> None:
+    """Spark does not even start to read for a condition that can never hold."""
+    pipeline = workplace.create(transform="tests.transforms:nothing", source={"holes": "transactional"})
+    pipeline.send(20)
+    with pytest.raises(ConfigurationError, match="only 0 of the 2 ranges"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.count_target_rows() == 0
+
+
+def test_timestamps_beyond_what_clients_know_are_quarantined(workplace: Workplace) -> None:
+    pipeline = workplace.create(source={"schema": "moment timestamp, day date"})
+    values = [b'{"moment": "-9999-01-01T00:00:00Z"}', b'{"day": "+12345-01-01"}', b'{"moment": "2026-11-21T10:00:00"}']
+    pipeline.send_raw([(0, value) for value in values])
+    run_batch.run_once(pipeline.platform(), "run")
+    errors = pipeline.query("select error from batchledger.quarantine where pipeline = %s", pipeline.name)
+    assert len(errors) == 2
+    assert pipeline.query("select (moment at time zone 'UTC')::text from {target}") == [("2026-11-21 10:00:00",)]

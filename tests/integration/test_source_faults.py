@@ -1,5 +1,6 @@
 """What a pipeline does when its topic is not the one it knows, and when a service does not answer."""
 
+import json
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,19 +8,25 @@ from dataclasses import replace
 import pytest
 
 from batchledger import run_batch
+from batchledger.batch import Attempt, Staged
 from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableError, StagingError, TopicChangedError
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.history import load_batch_history
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ports import Stager
+from batchledger.run_batch import Platform
 from batchledger.spark.session import open_connect_session
+from batchledger.spark.stager import SparkStager
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
 
 
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port that is bound and never answers."""
+@pytest.fixture(params=["refuses", "accepts and says nothing"])
+def silent_port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A port where no service answers."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
+        if request.param == "accepts and says nothing":
+            held.listen()
         yield held.getsockname()[1]
 
 
@@ -130,13 +137,75 @@ def test_spark_that_does_not_answer_is_a_retryable_error(silent_port: int) -> No
     assert "secret" not in str(caught.value)
 
 
-def test_topic_deleted_after_planning_fails_the_stage_and_publishes_nothing(workplace: Workplace) -> None:
-    """S39."""
+@pytest.mark.parametrize("recreated", [False, True])
+def test_topic_that_changes_after_planning_is_refused_by_the_stage(workplace: Workplace, recreated: bool) -> None:
+    """S39: a stored plan is read from the very topic that it was made for, or not at all."""
     pipeline = workplace.create()
     pipeline.send(10)
     batch = run_batch.plan(pipeline.platform(), "plan")
     assert batch is not None
     delete_topic(workplace.kafka_options, pipeline.name)
-    with pytest.raises(StagingError, match=f"could not stage batch {batch.batch_id}"):
+    if recreated:
+        create_topic(workplace.kafka_options, pipeline.name, 2)
+        pipeline.send(50)
+    with pytest.raises(TopicChangedError, match=r"is not the one this pipeline was reading|does not exist"):
         run_batch.stage(pipeline.platform(), batch.batch_id, "stage")
     assert pipeline.count_target_rows() == 0
+
+
+class RecreatingStager:
+    """A stager during whose work the topic is deleted and created again."""
+
+    def __init__(self, platform: Platform, pipeline: TestPipeline) -> None:
+        self._stager: Stager = platform.make_stager()
+        self._pipeline = pipeline
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """Stage; the other topic takes the place just after."""
+        staged = self._stager.stage(attempt)
+        delete_topic(self._pipeline.workplace.kafka_options, self._pipeline.name)
+        create_topic(self._pipeline.workplace.kafka_options, self._pipeline.name, 2)
+        return staged
+
+
+def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    good = pipeline.platform()
+    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+        run_batch.run_once(replace(good, make_stager=lambda: RecreatingStager(good, pipeline)), "run")
+    assert pipeline.count_target_rows() == 0
+    assert pipeline.list_staging() == []
+
+
+def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
+    workplace: Workplace, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    batch = run_batch.plan(pipeline.platform(), "plan")
+    assert batch is not None
+    gone = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"127.0.0.1:{silent_port}"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_GONE", json.dumps(gone))
+    content = pipeline.path.read_text().replace("source:", "source:\n  connection: kafka_gone")
+    pipeline.path.write_text(content)
+    with pytest.raises(ServiceUnavailableError, match=f"127.0.0.1:{silent_port}") as caught:
+        run_batch.stage(pipeline.platform(), batch.batch_id, "stage")
+    assert caught.value.retryable
+
+
+def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_staging(
+    workplace: Workplace, silent_port: int
+) -> None:
+    """The broker goes away after the checks, while Spark plans its read."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    good = pipeline.platform()
+    stager = good.make_stager()
+    assert isinstance(stager, SparkStager)
+    options = {**stager.source_options, "kafka.bootstrap.servers": f"127.0.0.1:{silent_port}"}
+    with pytest.raises(StagingError, match="could not stage") as caught:
+        run_batch.run_once(replace(good, make_stager=lambda: replace(stager, source_options=options)), "run")
+    assert caught.value.retryable
+    assert pipeline.count_target_rows() == 0
+    assert pipeline.list_staging() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from batchledger import run_batch
-from batchledger.errors import ConfigurationError, StagingError
+from batchledger.errors import ConfigurationError, SetupError, StageRefusedError
 from batchledger.stack.jars import fetch_jars
 from batchledger.wiring import choose_stage_step
 from tests.conftest import TestServices
@@ -21,7 +21,9 @@ def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_pat
     jars = ",".join(str(path) for path in fetch_jars(services.home, "spark"))
     settings = {"spark.jars": jars, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    monkeypatch.setenv("TZ", "America/New_York")  # A timestamp without a zone means UTC, whatever the machine's is.
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # As in a process that has used Spark Connect before.
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_LOCAL", json.dumps({"conn_type": "spark", "host": "local[2]"}))
@@ -29,23 +31,39 @@ def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str) -> None:
-    pipeline = workplace.create(spark=spark_local)
+    schema = "message_id string, number int, amount double, moment timestamp"
+    pipeline = workplace.create(spark=spark_local, source={"schema": schema})
     pipeline.send(100)
     pipeline.send_raw([(0, b"poison")])
+    pipeline.send_raw([(1, b'{"message_id": "zoneless", "moment": "2026-07-01T10:00:00"}')])
+    pipeline.sent.append("zoneless")
     stage = choose_stage_step(pipeline.config)
     batch = run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
     assert batch is not None
     assert batch.attempt_run == "submitted"
     pipeline.assert_exact()
+    moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
+    assert moments == [("2026-07-01 10:00:00",)]
 
 
 def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workplace, spark_local: str) -> None:
     pipeline = workplace.create(spark=spark_local, transform="tests.transforms:no_such_function")
     pipeline.send(10)
     stage = choose_stage_step(pipeline.config)
-    with pytest.raises(StagingError, match="ended with exit code 2"):
+    with pytest.raises(StageRefusedError, match="ended with exit code 2"):
         run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
     assert pipeline.count_target_rows() == 0
+
+
+def test_missing_spark_submit_is_one_clear_error(
+    workplace: Workplace, spark_local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace.create(spark=spark_local)
+    pipeline.send(10)
+    stage = choose_stage_step(pipeline.config)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SetupError, match="spark-submit is not on the PATH"):
+        run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
 
 
 def test_connection_of_another_type_is_refused(workplace: Workplace) -> None:

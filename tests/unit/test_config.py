@@ -61,6 +61,11 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source={"schema": "a int"}), "source.topics: this key is required"),
         (changed(source__topics=[]), "source.topics: []"),
         (changed(source__topics="orders"), "source.topics: 'orders': Input should be a valid list"),
+        (changed(source__topics=["a", "b", "a"]), "topic 'a' is named twice"),
+        (changed(limits__max_delay=-5), "limits.max_delay: -5: a duration is a number and a unit"),
+        (changed(limits__max_delay=float("nan")), "limits.max_delay: nan: a duration is a number and a unit"),
+        (changed(source__options={"max.poll.records": "many"}), "max.poll.records must be a whole number"),
+        (changed(source__options={"request.timeout.ms": "1"}), "request.timeout.ms is not an allowed Kafka option"),
         (changed(source__topics=["a b"]), "source.topics.0: 'a b' does not match"),
         (changed(source__schema="id strin"), "source.schema: 'id strin': column 'id' has type 'strin'; allowed are"),
         (changed(source__schema="id"), "source.schema: 'id': 'id' is not a column"),
@@ -80,6 +85,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),
         (changed(limits__max_delay="soon"), "limits.max_delay: 'soon': a duration is a number and a unit"),
         (changed(schedule="every day"), "schedule: 'every day': not a cron expression"),
+        (changed(schedule="@anything"), "schedule: '@anything': not a cron expression"),
         (changed(transform="no colon"), "transform: 'no colon' does not match"),
         (changed(name="Orders"), "name: 'Orders' does not match"),
         (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
@@ -129,6 +135,13 @@ def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_pipeline_file(path)
     assert len(str(caught.value).splitlines()) == 3
+
+
+def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(ConfigurationError, match="not readable as YAML"):
+        read_pipeline_file(path)
 
 
 def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,9 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.TopicChangedError: (False, 3),
     errors.TargetChangedError: (False, 3),
     errors.StagingError: (True, 1),
+    errors.StagingLostError: (False, 1),
+    errors.StageRefusedError: (False, 3),
+    errors.ConnectionMissingError: (True, 2),
     errors.UnknownBatchError: (False, 2),
     errors.CheckNotRunError: (True, 1),
 }

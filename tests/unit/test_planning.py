@@ -246,7 +246,7 @@ def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
     message = str(refusal.value)
     assert "topic orders is not the one this pipeline was reading" in message
     assert "expected id topic-1 on cluster cluster-a, found id topic-2 on cluster cluster-a" in message
-    assert "Choices: point the connection back, read the new topic under a new pipeline name, or rewind" in message
+    assert "Choices: point the connection back, or read the new topic under a new pipeline name" in message
     assert refusal.value.fields == {"topic": "orders", "expected": "topic-1", "found": "topic-2"}
 
 
@@ -274,7 +274,7 @@ def test_s50_every_position_beyond_the_log_end_is_named_with_the_choices() -> No
     message = str(refusal.value)
     assert "orders[0] stands at 11, its readable end is 10; orders[2] stands at 12, its readable end is 10" in message
     assert "orders[1]" not in message
-    assert "Choices: bring the records back, or rewind the pipeline" in message
+    assert "Choices: bring the records back, or read the topic again under a new pipeline name" in message
 
 
 def test_s37_every_lost_range_is_named_with_the_choices() -> None:
@@ -282,7 +282,7 @@ def test_s37_every_lost_range_is_named_with_the_choices() -> None:
         check_source(positions_at(2, 5, 0), log_of((4, 10), (5, 10), (1, 1)), ["orders"])
     message = str(refusal.value)
     assert "3 offsets were removed from Kafka before they were read: orders[0] 2..4, orders[2] 0..1" in message
-    assert "Choices: restore the records, or accept exactly this loss with a reason" in message
+    assert "Choices: restore the records, or read what is left under a new pipeline name" in message
     assert refusal.value.fields == {"ranges": ["orders[0] 2..4", "orders[2] 0..1"]}
     assert not refusal.value.retryable
 

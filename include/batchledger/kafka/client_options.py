@@ -19,7 +19,7 @@ SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 CONSUMER_OPTIONS = (
     "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "max.poll.records",
-    "receive.buffer.bytes", "request.timeout.ms", "default.api.timeout.ms", "client.rack",
+    "receive.buffer.bytes", "client.rack",
 )  # fmt: skip
 
 REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(

@@ -75,15 +75,15 @@ class KafkaLog:
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """See the port."""
         with _KafkaCall(f"commit the offsets of group {group}", self.options):
-            consumer = Consumer({**self._client_options(), "group.id": group, "enable.auto.commit": False})
+            moved = [
+                KafkaTopicPartition(each.topic, each.partition, offset)
+                for each, offset in next_offset_by_partition.items()
+            ]
+            # A commit waits for its coordinator as long as a session lasts, by default 45 s.
+            session = {"session.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "enable.auto.commit": False}
+            consumer = Consumer({**self._client_options(), **session, "group.id": group})
             try:
-                consumer.commit(
-                    offsets=[
-                        KafkaTopicPartition(each.topic, each.partition, next_offset)
-                        for each, next_offset in next_offset_by_partition.items()
-                    ],
-                    asynchronous=False,
-                )
+                consumer.commit(offsets=moved, asynchronous=False)
             finally:
                 consumer.close()
 

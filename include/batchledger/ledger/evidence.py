@@ -1,7 +1,7 @@
 """The Evidence port on PostgreSQL: what the reading tasks witnessed, apart from the rows they wrote.
 
-Two unlogged tables an attempt, ``b17_a2_visible`` and ``b17_a2_quarantine``: a crash of the database may empty them,
-which the audit, or the count at publication, then finds; the batch is staged again (S113).
+Two small tables an attempt, ``b17_a2_visible`` and ``b17_a2_quarantine``. They are logged, unlike the rows:
+evidence that a crash of the database empties could let lost records pass for holes (S113).
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,19 @@ class PostgresEvidenceWriter:
     visible: str
     quarantine: str
 
-    def write(self, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
         """See the port."""
         with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor:
+            with cursor.copy(f"copy {self.visible} (reader) from stdin") as copy:
+                copy.write_row((reader,))
             with cursor.copy(f"copy {self.visible} (topic, partition, offsets) from stdin") as copy:
                 for each in visible:
                     copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
             if quarantined is None:
                 return
+            # As text: a producer may set a timestamp beyond the years that Python knows.
+            moments = quarantined["timestamp"].cast(pa.string())
+            quarantined = quarantined.set_column(3, "timestamp", moments)
             columns = '(topic, partition, "offset", "timestamp", key, value, headers, error)'
             with cursor.copy(f"copy {self.quarantine} {columns} from stdin") as copy:
                 for row in quarantined.to_pylist():
@@ -60,11 +65,11 @@ class PostgresEvidence:
         visible, quarantine = visible_table(attempt), quarantine_table(attempt)
         with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(
-                sql.SQL("create unlogged table {} (topic text, partition int, offsets int8range)").format(visible)
+                sql.SQL("create table {} (reader int, topic text, partition int, offsets int8range)").format(visible)
             )
             cursor.execute(
                 sql.SQL(
-                    'create unlogged table {} (topic text, partition int, "offset" bigint, "timestamp" timestamptz, '
+                    'create table {} (topic text, partition int, "offset" bigint, "timestamp" timestamptz, '
                     "key bytea, value bytea, headers text, error text)"
                 ).format(quarantine)
             )
@@ -78,6 +83,12 @@ class PostgresEvidence:
                 WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), seen, quarantined)
                 for topic, partition, start, until, seen, quarantined in cursor
             ]
+
+    def count_finished(self, attempt: Attempt) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
+            cursor.execute(sql.SQL("select count(distinct reader) from {}").format(visible_table(attempt)))
+            return int(cursor.fetchall()[0][0])
 
     def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
         """See the port."""

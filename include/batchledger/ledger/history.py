@@ -1,6 +1,6 @@
 """What people ask of the ledger: the batches of a pipeline, everything about one batch, and the material of the proof.
 
-Reads only. Each function is one transaction, so that what it returns belongs together.
+Reads only. The material of the proof is one snapshot, so that what is compared belongs together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from psycopg.rows import class_row
 
 from batchledger.batch import Batch, CheckResult, Position
-from batchledger.database import read_statement, transaction
-from batchledger.ledger.postgres import PostgresLedger
+from batchledger.database import read_statement, snapshot, transaction
+from batchledger.ledger.postgres import PostgresLedger, read_positions
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.verification import PublishedRange, TargetKey
 
@@ -115,8 +115,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
     """Return positions, published live ranges and quarantine counts of a pipeline."""
-    positions = PostgresLedger(dsn).load_positions(pipeline)
-    with transaction(dsn, f"load the history of {pipeline}") as cursor:
+    with snapshot(dsn, f"load the history of {pipeline}") as cursor:
+        positions = read_positions(cursor, pipeline)
         cursor.execute(
             "select batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained "
             "from batchledger.batch_range where pipeline = %s and published_live order by topic, partition, offsets",

@@ -1,5 +1,7 @@
 """Bring the ledger's schema up to date. Numbered SQL migrations, run by Alembic; harmless to repeat or to race."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -20,7 +22,7 @@ def migrate(dsn: str) -> tuple[str | None, str | None]:
     """
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS))
-    with translate_errors("migrate the ledger"):
+    with translate_errors("migrate the ledger"), _without_wrapping():
         engine = sqlalchemy.create_engine(
             "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
         )
@@ -29,6 +31,15 @@ def migrate(dsn: str) -> tuple[str | None, str | None]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
             return before, _revision(connection)
+
+
+@contextmanager
+def _without_wrapping() -> Iterator[None]:
+    """Let psycopg's own errors through SQLAlchemy."""
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        raise (error.orig or error) from None
 
 
 def _revision(connection: sqlalchemy.Connection) -> str | None:

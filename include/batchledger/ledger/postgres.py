@@ -21,9 +21,10 @@ from batchledger.errors import (
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
+    TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.ledger.publication import PostgresPublication
+from batchledger.ledger.publication import PostgresPublication, end_attempt
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
@@ -39,15 +40,7 @@ class PostgresLedger:
     def load_positions(self, pipeline: str) -> Sequence[Position]:
         """See the port."""
         with transaction(self.dsn, f"read the position of {pipeline}") as cursor:
-            cursor.execute(
-                "select topic, partition, origin_offset, next_offset, cluster_id, topic_id "
-                "from batchledger.position where pipeline = %s order by topic, partition",
-                [pipeline],
-            )
-            return [
-                Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id))
-                for topic, partition, origin, next_offset, cluster, topic_id in cursor
-            ]
+            return read_positions(cursor, pipeline)
 
     def seconds_since_published(self, pipeline: str) -> float | None:
         """See the port."""
@@ -155,7 +148,7 @@ class PostgresLedger:
             cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
             _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
-                _end_attempt(cursor, attempt, "blocked")
+                end_attempt(cursor, attempt, "blocked")
             return _load_batch(cursor, batch_id)
 
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
@@ -183,14 +176,32 @@ class PostgresLedger:
             if found.attempt != attempt.number or found.state is not BatchState.AUDITED:
                 raise fenced_by(found, attempt)
             yield PostgresPublication(connection, attempt)
-            _end_attempt(cursor, attempt, "published")
             _commit(connection, attempt)
+
+
+def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
+    """Return the positions of a pipeline within the cursor's transaction."""
+    cursor.execute(
+        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id "
+        "from batchledger.position where pipeline = %s order by topic, partition",
+        [pipeline],
+    )
+    return [
+        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id))
+        for topic, partition, origin, next_offset, cluster, topic_id in cursor
+    ]
 
 
 def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
     try:
         connection.commit()
-    except psycopg.OperationalError as error:
+    except psycopg.IntegrityError as error:
+        raise TargetChangedError(
+            f"the target refuses the rows of {attempt.batch.label} at commit: {error.diag.message_primary}. Nothing "
+            "was published.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+    except psycopg.Error as error:
         raise OutcomeUnknownError(
             f"the connection was lost while {attempt.batch.label} was being committed ({str(error).strip()}). Whether "
             "it is published is looked up by its id when the database answers again; nothing is published twice.",
@@ -260,13 +271,6 @@ def _require_one(cursor: Cursor, attempt: Attempt) -> None:
 def _stamp_attempt(cursor: Cursor, attempt: Attempt, column: str) -> None:
     query = psycopg.sql.SQL("update batchledger.attempt set {} = clock_timestamp() where batch_id = %s and number = %s")
     cursor.execute(query.format(psycopg.sql.Identifier(column)), [attempt.batch.batch_id, attempt.number])
-
-
-def _end_attempt(cursor: Cursor, attempt: Attempt, outcome: str) -> None:
-    cursor.execute(
-        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %s where batch_id = %s and number = %s",
-        [outcome, attempt.batch.batch_id, attempt.number],
-    )
 
 
 def _as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:

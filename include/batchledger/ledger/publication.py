@@ -8,7 +8,7 @@ from psycopg import sql
 
 from batchledger.batch import Attempt, Lane
 from batchledger.database import read_statement
-from batchledger.errors import BatchBlockedError, PositionConflictError, StagingError, TargetChangedError
+from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
 
 
@@ -61,7 +61,8 @@ class PostgresPublication:
             ]
         raise PositionConflictError(
             f"{batch.label} cannot be published: the stored position is not where its ranges start: "
-            f"{'; '.join(moved)}. Somebody else moved it. Nothing was changed; plan a new batch.",
+            f"{'; '.join(moved)}. Somebody else moved it; nothing was changed. See who: batchledger batches "
+            f"{batch.pipeline}.",
             batch_id=batch.batch_id,
             moved=moved,
         )
@@ -76,9 +77,9 @@ class PostgresPublication:
         with self.connection.cursor() as cursor:
             cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
             if cursor.rowcount != expected:
-                raise StagingError(
+                raise StagingLostError(
                     f"{batch.label}: the audit accounted for {expected} quarantined records, staging holds "
-                    f"{cursor.rowcount}. Nothing was published; the next attempt stages again.",
+                    f"{cursor.rowcount}. Nothing was published; the next run stages the batch again.",
                     batch_id=batch.batch_id,
                 )
 
@@ -108,9 +109,18 @@ class PostgresPublication:
                 "published_rows = %s where batch_id = %s",
                 [rows, batch.batch_id],
             )
+            end_attempt(cursor, self.attempt, "published")
 
     def _sum(self, line: str) -> int:
         query = sql.SQL("select coalesce(sum({}), 0)::bigint from batchledger.batch_range where batch_id = %s")
         with self.connection.cursor() as cursor:
             cursor.execute(query.format(sql.Identifier(line)), [self.attempt.batch.batch_id])
             return int(cursor.fetchall()[0][0])
+
+
+def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:
+    """Record how an attempt ended."""
+    cursor.execute(
+        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %s where batch_id = %s and number = %s",
+        [outcome, attempt.batch.batch_id, attempt.number],
+    )

@@ -18,7 +18,7 @@ from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
 from batchledger.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_statement, transaction
-from batchledger.errors import StagingError, TargetChangedError
+from batchledger.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Publication
 
@@ -126,16 +126,16 @@ class PostgresSink:
             columns = _columns_of(cursor, STAGING_SCHEMA, f"{_prefix(attempt)}_rows")
             columns.pop(TASK_COLUMN, None)
             if not columns:
-                raise StagingError(
+                raise StagingLostError(
                     f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone. Nothing was published; "
                     "stage the batch again.",
                     batch_id=attempt.batch.batch_id,
                 )
-            self._create_target(cursor, columns)
-            publication.confirm_target(self.name, self._identity(cursor))
             try:
+                self._create_target(cursor, columns)
+                publication.confirm_target(self.name, self._identity(cursor))
                 cursor.execute(self._insert(_rows_table(attempt), list(columns)), [attempt.batch.batch_id])
-            except (psycopg.IntegrityError, psycopg.DataError) as error:
+            except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
                 raise TargetChangedError(
                     f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. "
                     "Nothing was published. Alter the table, or correct the records in a transform.",
@@ -143,7 +143,7 @@ class PostgresSink:
                 ) from error
             moved = int(cursor.rowcount)
         if moved != publication.accepted_rows:
-            raise StagingError(
+            raise StagingLostError(
                 f"{attempt.batch.label}: the audit accepted {publication.accepted_rows} rows, staging holds {moved}. "
                 "The database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was "
                 "published; stage the batch again.",

@@ -1,10 +1,14 @@
 """Records into columns: JSON with an explicit schema, as Spark expressions. Undecodable records keep their bytes.
 
-A record is set aside when it has no value, is not valid UTF-8, does not decode with the declared schema, or holds a
-character that a table cannot store (U+0000). Everything else is a row; a declared field that the record lacks is null.
+A record is set aside when it has no value, is not valid UTF-8, is not exactly one JSON object that decodes with the
+declared schema, or holds what a table or its clients cannot represent (U+0000, a year outside of 1 to 9999). Everything
+else is a row; a declared field that the record lacks is null.
+
+Spark's parser stops at the end of the first value. What follows it is found by counting: the text in brackets must be
+an array of one, and must end as an object does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -43,10 +47,11 @@ def decode_json(raw: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
 
 def _judge(columns: Sequence[Column]) -> SparkColumn:
-    holds_nul = F.lit(False)
-    for column in columns:
-        if column.type == "string":
-            holds_nul = holds_nul | F.coalesce(F.col(f"_decoded.{column.name}").contains(_NUL), F.lit(False))
+    holds_nul = _any_column(columns, ("string",), lambda value: value.contains(_NUL))
+    is_out_of_time = _any_column(columns, ("date", "timestamp"), lambda value: ~F.year(value).between(1, 9999))
+    is_one_object = F.rtrim(F.col("_text")).endswith("}") & (
+        F.coalesce(F.json_array_length(F.concat(F.lit("["), F.col("_text"), F.lit("]"))), F.lit(0)) == 1
+    )
     return (
         F.when(F.col("value").isNull(), "the record has no value (a tombstone)")
         .when(~F.is_valid_utf8(F.col("_text")), "the value is not valid UTF-8")
@@ -54,8 +59,21 @@ def _judge(columns: Sequence[Column]) -> SparkColumn:
             F.col("_decoded").isNull() | F.col(f"_decoded.{_CORRUPT}").isNotNull(),
             "the value does not decode as JSON with the declared schema",
         )
+        .when(~is_one_object, "the value is more than one JSON object")
         .when(F.col("_text").contains(_NUL_ESCAPED) & holds_nul, "a string holds U+0000, which a table cannot store")
+        .when(is_out_of_time, "a date lies outside of the years 1 to 9999, which clients cannot represent")
     )
+
+
+def _any_column(
+    columns: Sequence[Column], types: Sequence[str], holds: Callable[[SparkColumn], SparkColumn]
+) -> SparkColumn:
+    """Whether the condition holds for the value of any column of these types; null counts as no."""
+    condition = F.lit(False)
+    for column in columns:
+        if column.type in types:
+            condition = condition | F.coalesce(holds(F.col(f"_decoded.{column.name}")), F.lit(False))
+    return condition
 
 
 def _headers_as_json() -> SparkColumn:

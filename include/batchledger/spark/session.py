@@ -5,6 +5,7 @@ workers of the server stay warm (a new session costs 3.3 s before its first row)
 be opened again under its id; then the next generation of the id is used.
 """
 
+import os
 import socket
 import uuid
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ def open_connect_session(url: str, name: str) -> Iterator[SparkSession]:
 @contextmanager
 def open_submitted_session(name: str) -> Iterator[SparkSession]:
     """Open the session of the spark-submit process that this code runs in; stop it afterwards."""
+    # A parent process that has used Spark Connect marks its environment so, and a child would wait for a remote.
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     session = SparkSession.builder.appName(name).getOrCreate()
     try:
         yield session
@@ -55,12 +58,12 @@ def _open_kept_session(url: str, name: str) -> SparkSession:
         session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"))
         try:
             # The first request is what tells whether the server still knows the id as open.
-            session.conf.set("spark.sql.session.timeZone", "UTC")
+            _ = session.version
         except (PySparkException, grpc.RpcError) as error:
             _client(session).close()
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
-                    f"Spark Connect at {_address(url)} refused a session: {_first_line(error)}. Nothing was staged.",
+                    f"Spark Connect at {_address(url)} refused a session: {_reason(error)}. Nothing was staged.",
                     address=_address(url),
                 ) from error
         else:
@@ -71,7 +74,7 @@ def _open_kept_session(url: str, name: str) -> SparkSession:
 def _connect(url: str, session_id: uuid.UUID) -> SparkSession:
     session: SparkSession = SparkSession.builder.remote(f"{url};session_id={session_id}").create()
     # Spark's default waits for ten minutes; Airflow's own retries are the better place to wait.
-    _client(session).set_retry_policies([DefaultPolicy(max_retries=5, initial_backoff=100, max_backoff=4000)])
+    _client(session).set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=100, max_backoff=2000)])
     return session
 
 
@@ -98,5 +101,7 @@ def _address(url: str) -> str:
     return f"{parts.hostname}:{parts.port or 15002}"
 
 
-def _first_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+        return f"{error.code().name}: {error.details()}"
     return str(error).strip().partition("\n")[0]

@@ -55,10 +55,27 @@ class SparkStager:
                     "Nothing is visible; the next attempt reads the same ranges again.",
                     batch_id=attempt.batch.batch_id,
                 ) from error
+        self._require_whole_read(attempt)
         self.sink.seal_staging(attempt, [task for task, _ in reports])
         return Staged(reported_rows=sum(written for _, written in reports))
 
+    def _require_whole_read(self, attempt: Attempt) -> None:
+        """Refuse a transform that left records unread: on a topic that may have holes they would pass for such.
+
+        Without ``minPartitions`` Spark reads each range in one task.
+        """
+        finished, ranges = self.evidence.count_finished(attempt), len(attempt.batch.ranges)
+        if finished < ranges:
+            raise ConfigurationError(
+                f"only {finished} of the {ranges} ranges of {attempt.batch.label} were read to their end: transform "
+                f"{self.transform} does not look at every record. Nothing is visible. Let it drop records by a "
+                "condition on their values, not by limit() or a constant.",
+                batch_id=attempt.batch.batch_id,
+            )
+
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
+        # Otherwise a timestamp without a zone would mean another moment on another server.
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         decoded = decode_json(read_ranges(spark, attempt.batch.ranges, self.source_options), self.columns)
         good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
         evidence = self.evidence.open(attempt)

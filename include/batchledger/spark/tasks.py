@@ -7,6 +7,7 @@ the id of their task attempt, and only those of accepted attempts are kept (S75)
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,9 @@ import pyarrow.compute as pc
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EvidenceWriter, StagingWriter
 from batchledger.quarantine import QUARANTINE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
 
 REPORT_SCHEMA = "task long, written long"
 
@@ -77,7 +81,7 @@ class WitnessTask:
         """Run over one Spark partition."""
         witness = Witness()
         yield from witness.split(batches)
-        self.evidence.write(merge_ranges(witness.runs), witness.quarantined)
+        self.evidence.write(_part_of_the_read(), merge_ranges(witness.runs), witness.quarantined)
 
 
 @dataclass(frozen=True)
@@ -103,17 +107,25 @@ class WitnessAndWriteTask:
         """Run over one Spark partition."""
         task, witness = _task_attempt_id(), Witness()
         written = self.rows.write(task, witness.split(batches))
-        self.evidence.write(merge_ranges(witness.runs), witness.quarantined)
+        self.evidence.write(_part_of_the_read(), merge_ranges(witness.runs), witness.quarantined)
         yield _report(task, written)
 
 
 def _task_attempt_id() -> int:
+    return int(_task_context().taskAttemptId())
+
+
+def _part_of_the_read() -> int:
+    return int(_task_context().partitionId())
+
+
+def _task_context() -> "TaskContext":
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("this function runs inside a Spark task only")
-    return int(context.taskAttemptId())
+    return context
 
 
 def _report(task: int, written: int) -> pa.RecordBatch:

@@ -63,7 +63,7 @@ def pyspark_folder() -> Path:
     """Where pip put pyspark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SetupError("pyspark is not installed here: run `make` to build .venv, and use the Python in it.")
+        raise SetupError("pyspark is not installed here: run `make setup` to build .venv, and use the Python in it.")
     return Path(spec.origin).parent
 
 

@@ -6,7 +6,7 @@ select r.topic, r.partition, lower(r.offsets), upper(r.offsets),
     (select count(distinct q."offset") from {quarantine} q
      where q.topic = r.topic and q.partition = r.partition and r.offsets @> q."offset")
 from batchledger.batch_range r
-left join (select topic, partition, range_agg(offsets) as offsets from {visible} group by topic, partition) v
+left join (select topic, partition, range_agg(offsets) as offsets from {visible} where reader is null group by topic, partition) v
     on v.topic = r.topic and v.partition = r.partition
 where r.batch_id = %(batch_id)s
 order by r.topic, r.partition, r.offsets

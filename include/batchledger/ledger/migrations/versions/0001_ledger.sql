@@ -45,6 +45,7 @@ create table batchledger.batch (
 create unique index batch_one_open_live on batchledger.batch (pipeline)
     where lane = 'live' and state not in ('published', 'discarded');
 create index batch_by_pipeline on batchledger.batch (pipeline, batch_id desc);
+create index batch_last_published on batchledger.batch (pipeline, published_at) where lane = 'live';
 
 create table batchledger.attempt (
     batch_id    bigint not null references batchledger.batch,
