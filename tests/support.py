@@ -15,9 +15,10 @@ import psycopg
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from batchledger.config import PipelineConfig, read_pipeline_file
+from batchledger.kafka.admin import ensure_topic
 from batchledger.ports import CrashHook, no_crash
 from batchledger.run_batch import Platform
 from batchledger.wiring import build_platform, verify_pipeline
@@ -141,9 +142,8 @@ def admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
 def create_topic(
     options: Mapping[str, str], topic: str, partitions: int, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic and wait until the broker says so."""
-    with admin_client(options) as client:
-        client.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result(30)
+    """Create a topic and wait until each of its partitions has a leader that answers."""
+    ensure_topic(options, topic, partitions, dict(config or {}))
 
 
 def delete_topic(options: Mapping[str, str], topic: str) -> None:

@@ -13,17 +13,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from batchledger.errors import ServiceUnavailableError, SetupError
+from batchledger.kafka.settling import SETTLING_ERRORS
 
 ANSWER_SECONDS = 20.0
 KEEP_FOREVER: Mapping[str, str] = {"retention.ms": "-1"}
 """For records whose timestamps lie in the past: the default retention would delete them at once."""
-
-_NOT_LED_YET = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError._NOENT,
-)
 
 
 def ensure_topic(options: Mapping[str, str], topic: str, partitions: int, config: Mapping[str, str]) -> None:
@@ -114,7 +108,7 @@ def _wait_until_led(client: AdminClient, topic: str) -> int:
             if keys and _list_offsets(client, keys, OffsetSpec.latest()):
                 return len(keys)
         except KafkaException as error:
-            if error.args[0].code() not in _NOT_LED_YET:
+            if error.args[0].code() not in SETTLING_ERRORS:
                 raise
         sleep(0.05)
     raise TimeoutError(f"topic {topic} has had partitions without a leader for {ANSWER_SECONDS:.0f} s")

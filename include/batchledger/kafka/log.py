@@ -17,26 +17,18 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.batch import LogState, PartitionLog, TopicIdentity
 from batchledger.errors import ServiceUnavailableError
+from batchledger.kafka.settling import SETTLING_ERRORS
 from batchledger.offsets import TopicPartition
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
-# A partition that was just created, or whose leader is moving, answers so for a moment.
-_SETTLING = (
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
-)
-
 Result = TypeVar("Result")
 
 
 def _is_settling(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _SETTLING
+    return isinstance(error, KafkaException) and error.args[0].code() in SETTLING_ERRORS
 
 
 @dataclass(frozen=True)

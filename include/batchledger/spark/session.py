@@ -38,7 +38,7 @@ def open_connect_session(url: str, name: str) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        _client(session).close()
+        _leave(session)
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _open_kept_session(url: str, name: str) -> SparkSession:
             # The first request is what tells whether the server still knows the id as open.
             _ = session.version
         except (PySparkException, grpc.RpcError) as error:
-            _client(session).close()
+            _leave(session)
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
                     f"Spark Connect at {_address(url)} refused a session: {_reason(error)}. Nothing was staged.",
@@ -76,6 +76,15 @@ def _connect(url: str, session_id: uuid.UUID) -> SparkSession:
     # Spark's default waits for ten minutes; Airflow's own retries are the better place to wait.
     _client(session).set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=100, max_backoff=2000)])
     return session
+
+
+def _leave(session: SparkSession) -> None:
+    """Close the connection; the session stays open on the server, warm for the next batch."""
+    session.release_session_on_close = False  # type: ignore[attr-defined]
+    session.stop()
+    # Its finaliser would close the client once more, from whatever thread the garbage collector happens to run in, and
+    # has been seen to wait there for ever for a thread that was waiting for it.
+    session._client = None  # type: ignore[attr-defined]
 
 
 def _client(session: SparkSession) -> SparkConnectClient:
