@@ -170,8 +170,8 @@ def show_verification(verification: Verification, as_json: bool) -> None:
         f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
     )
     if verification.holds:
-        _out(f"[green]{verification.pipeline} is exact[/]: {size}. Contiguous (I1), disjoint (I2), balanced (I7), and")
-        _out("the target holds what the ledger says.")
+        _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
+        _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")
         return
     table = _table(
         f"{verification.pipeline}: {len(verification.findings)} findings in {size}", "breaks", "where", "finding"

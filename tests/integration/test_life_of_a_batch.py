@@ -324,3 +324,14 @@ def test_timestamps_beyond_what_clients_know_are_quarantined(workplace: Workplac
     errors = pipeline.query("select error from batchledger.quarantine where pipeline = %s", pipeline.name)
     assert len(errors) == 2
     assert pipeline.query("select (moment at time zone 'UTC')::text from {target}") == [("2026-11-21 10:00:00",)]
+
+
+def test_table_of_another_pipeline_is_refused(workplace: Workplace) -> None:
+    owner = workplace.create()
+    owner.send(10)
+    run_batch.run_once(owner.platform(), "run")
+    intruder = workplace.create(sink={"table": f"{owner.name}_target"})
+    intruder.send(10)
+    with pytest.raises(TargetChangedError, match=f"_target belongs to another pipeline; {intruder.name} published"):
+        run_batch.run_once(intruder.platform(), "run")
+    owner.assert_exact()

@@ -28,11 +28,18 @@ class PostgresPublication:
         """See the port."""
         pipeline = self.attempt.batch.pipeline
         with self.connection.cursor() as cursor:
-            cursor.execute(
-                "update batchledger.pipeline set target = %(name)s, target_oid = %(oid)s::oid "
-                "where name = %(pipeline)s and coalesce(target_oid, %(oid)s::oid) = %(oid)s::oid",
-                {"name": name, "oid": identity, "pipeline": pipeline},
-            )
+            try:
+                cursor.execute(
+                    "update batchledger.pipeline set target = %(name)s, target_oid = %(oid)s::oid "
+                    "where name = %(pipeline)s and coalesce(target_oid, %(oid)s::oid) = %(oid)s::oid",
+                    {"name": name, "oid": identity, "pipeline": pipeline},
+                )
+            except psycopg.errors.UniqueViolation as error:
+                raise TargetChangedError(
+                    f"table {name} belongs to another pipeline; {pipeline} published nothing. Name a table of its own "
+                    "in sink.table.",
+                    pipeline=pipeline,
+                ) from error
             if cursor.rowcount == 1:
                 return
             cursor.execute("select target, target_oid from batchledger.pipeline where name = %s", [pipeline])

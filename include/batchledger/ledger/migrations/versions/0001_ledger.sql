@@ -14,6 +14,8 @@ create table batchledger.pipeline (
 );
 comment on column batchledger.pipeline.target_oid is 'The table that earlier batches were published to; another one of the same name is refused.';
 
+create unique index pipeline_owns_target on batchledger.pipeline (target_oid);
+
 create table batchledger.position (
     pipeline       text not null references batchledger.pipeline,
     topic          text not null,
