@@ -173,26 +173,22 @@ def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int
 def check_identity(positions: Sequence[Position], log: LogState) -> None:
     """Raise TopicChangedError unless every position belongs to a partition of the very topic that it was stored for."""
     for position in positions:
-        _check_identity(position, log)
-
-
-def _check_identity(position: Position, log: LogState) -> None:
-    topic = position.partition.topic
-    found = log.identity_by_topic.get(topic, TopicIdentity("unknown", "none: the topic is missing"))
-    if found != position.identity:
-        raise TopicChangedError(
-            f"topic {topic} is not the one this pipeline was reading: expected id {position.identity.topic_id} on "
-            f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It was "
-            "deleted and created again, or the connection points to another cluster. Choices: point the connection "
-            "back, or read the new topic under a new pipeline name and table.",
-            topic=topic,
-            expected=position.identity.topic_id,
-            found=found.topic_id,
-        )
-    if position.partition not in log.log_by_partition:
-        raise TopicChangedError(
-            f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
-            f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
-            "under a new pipeline name and table.",
-            partition=str(position.partition),
-        )
+        topic = position.partition.topic
+        found = log.identity_by_topic.get(topic, TopicIdentity("unknown", "none: the topic is missing"))
+        if found != position.identity:
+            raise TopicChangedError(
+                f"topic {topic} is not the one this pipeline was reading: expected id {position.identity.topic_id} on "
+                f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It "
+                "was deleted and created again, or the connection points to another cluster. Choices: point the "
+                "connection back, or read the new topic under a new pipeline name and table.",
+                topic=topic,
+                expected=position.identity.topic_id,
+                found=found.topic_id,
+            )
+        if position.partition not in log.log_by_partition:
+            raise TopicChangedError(
+                f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
+                f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
+                "under a new pipeline name and table.",
+                partition=str(position.partition),
+            )

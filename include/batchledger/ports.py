@@ -59,7 +59,10 @@ class Publication(Protocol):
         """How many rows the audit accepted; a sink that moves another number refuses."""
 
     def confirm_target(self, name: str, identity: str) -> None:
-        """Store which table the pipeline publishes to; raises TargetChangedError when it was another one before."""
+        """Store which table the pipeline publishes to.
+
+        Raises TargetChangedError when it was another one before, or when it is another pipeline's.
+        """
 
     def advance_positions(self) -> None:
         """Move every partition of the batch from start to until. Raises PositionConflictError with both sides."""

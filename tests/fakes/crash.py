@@ -3,6 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+BEFORE_COMMIT = (
+    "plan_stored",
+    "attempt_opened",
+    "staging_sealed",
+    "staged",
+    "audited",
+    "positions_moved",
+    "rows_moved",
+    "before_commit",
+)
+AFTER_COMMIT = ("committed",)
+"""The crash points of ``run_batch``, in the order in which a batch passes them."""
+
 
 class SimulatedCrashError(BaseException):
     """The process died here. Not an Exception, because no handler runs in a process that is killed."""

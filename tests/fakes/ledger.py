@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, fenced_by
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -135,7 +135,7 @@ class MemoryLedger:
         """See the port."""
         found = _stored(self.database.committed, attempt.batch.batch_id)
         if found.batch.attempt != attempt.number or found.reported_rows is None:
-            raise _fenced(attempt, found.batch)
+            raise fenced_by(found.batch, attempt)
         return found.reported_rows
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
@@ -170,7 +170,7 @@ class MemoryLedger:
         found = _stored(tables, attempt.batch.batch_id)
         is_fenced = found.batch.attempt != attempt.number or found.batch.state is not expected
         if is_fenced and Protection.ATTEMPTS_FENCED in self.protections:
-            raise _fenced(attempt, found.batch)
+            raise fenced_by(found.batch, attempt)
         return found
 
     def _lose_connection(self, moment: CommitFault, attempt: Attempt) -> None:
@@ -259,15 +259,6 @@ def _stored(tables: Tables, batch_id: int) -> StoredBatch:
     if batch_id not in tables.batches:
         raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
     return tables.batches[batch_id]
-
-
-def _fenced(attempt: Attempt, found: Batch) -> FencedError:
-    return FencedError(
-        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
-        f"{found.attempt_run}, which has the batch {found.state}.",
-        batch_id=found.batch_id,
-        attempt=found.attempt,
-    )
 
 
 def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:

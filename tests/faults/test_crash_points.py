@@ -17,19 +17,8 @@ from batchledger.errors import FencedError, OutcomeUnknownError, StagingLostErro
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
 from tests.conftest import ROOT
+from tests.fakes.crash import AFTER_COMMIT, BEFORE_COMMIT
 from tests.support import TestPipeline, Workplace
-
-BEFORE_COMMIT = (
-    "plan_stored",
-    "attempt_opened",
-    "staging_sealed",
-    "staged",
-    "audited",
-    "positions_moved",
-    "rows_moved",
-    "before_commit",
-)
-AFTER_COMMIT = ("committed",)
 
 
 def run_until_killed(pipeline: TestPipeline, point: str) -> None:

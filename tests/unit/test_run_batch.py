@@ -22,24 +22,14 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.run_batch import Platform
-from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
+from tests.fakes.crash import AFTER_COMMIT, BEFORE_COMMIT, CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
 from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
 from tests.fakes.source import MemorySourceLog
 from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-CRASH_POINTS = [
-    "plan_stored",
-    "attempt_opened",
-    "staging_sealed",
-    "staged",
-    "audited",
-    "positions_moved",
-    "rows_moved",
-    "before_commit",
-    "committed",
-]
+CRASH_POINTS = [*BEFORE_COMMIT, *AFTER_COMMIT]
 
 
 @pytest.fixture
