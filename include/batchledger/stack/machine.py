@@ -1,5 +1,7 @@
 """What the machine has to offer before a service can start: Java, free ports, disk space. Each lack is one sentence."""
 
+import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -9,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from batchledger.errors import SetupError
-from batchledger.stack.home import Home, port_variable
+from batchledger.stack.home import Home, Ports, port_variable
 
 HOST = "127.0.0.1"
 OLDEST_JAVA = 17
@@ -40,6 +42,16 @@ def check_ports(services: Iterable[str], port_by_service: Mapping[str, int]) -> 
     if taken:
         ports = "; ".join(f"port {port_by_service[name]} for {name}, set {port_variable(name)}" for name in taken)
         raise SetupError(f"Another program listens where a service should: {ports} to use another port, or end it.")
+
+
+def choose_free_ports() -> Ports:
+    """Ports that nobody listens on now; all are held until the last is chosen, so they differ."""
+    names = [each.name for each in dataclasses.fields(Ports)]
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in names]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return Ports(**{name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)})
 
 
 def check_disk(home: Home) -> None:
