@@ -4,16 +4,20 @@
 
 A batch may be published only when ``unexplained`` is 0 in each of its ranges.
 
+A hole is an offset for which the stage step saw no record. A second, independent read tells what it is, and the
+pipeline's declaration which kinds may be; any other hole is unexplained.
+
 Worked example, ``orders[3] 1200..1500``: 300 offsets; 296 rows staged, 1 record quarantined, 3 offsets without a
-visible record. On a topic with ``holes: none`` the 3 are unexplained and the batch is blocked; on a topic with
-``holes: transactional`` they are holes (commit markers, aborted records) and 296 + 1 + 3 = 300 closes.
+visible record. The second read finds 2 of them under read_uncommitted only (aborted) and nothing at the third (a
+marker). On a topic with ``holes: none`` the 3 are unexplained and the batch is blocked; with ``holes: transactional``
+they are explained and 296 + 1 + 3 = 300 closes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.offsets import OffsetRange
+from batchledger.offsets import OffsetRange, TopicPartition, count_covered, find_gaps
 
 
 class HolePolicy(StrEnum):
@@ -37,11 +41,15 @@ class IntegrityCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WitnessedRange:
-    """What the reading tasks saw of one range: offsets with a visible record, and records set aside."""
+    """What the reading tasks saw of one range: offsets with a visible record, and records set aside.
+
+    ``tombstones`` are records without a value that were skipped because the pipeline says so.
+    """
 
     range: OffsetRange
     visible: int
     quarantined: int
+    tombstones: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +57,14 @@ class StagedRange:
     """What staging holds of one range: rows, and their different offsets.
 
     ``outside`` counts rows that belong to no range of the batch; they are reported with its first range.
+    ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row.
     """
 
     range: OffsetRange
     rows: int
     distinct_offsets: int
     outside: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +78,37 @@ class TargetCount:
 
 
 @dataclass(frozen=True, slots=True)
+class HoleEvidence:
+    """What a second read, by another client, found where the stage step saw no record.
+
+    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level.
+    """
+
+    committed: tuple[OffsetRange, ...]
+    uncommitted: tuple[OffsetRange, ...]
+    log_start_by_partition: Mapping[TopicPartition, int]
+    compacted_topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HoleCounts:
+    """The holes of one range by class; every hole is in exactly one.
+
+    ``aborted``: a record of an aborted transaction. ``markers``: nothing under either isolation level, in a topic that
+    is not compacted, so a commit or abort marker. ``compacted``: the same in a compacted topic. ``unread``: a committed
+    record that the stage step did not return. ``expired``: below the log start by now, so that nothing can be said.
+    """
+
+    aborted: int = 0
+    markers: int = 0
+    compacted: int = 0
+    unread: int = 0
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RangeFacts:
-    """The two witnesses of one range side by side; what every integrity check judges."""
+    """The two witnesses of one range side by side, and what its holes are; what every integrity check judges."""
 
     range: OffsetRange
     visible: int
@@ -77,12 +116,17 @@ class RangeFacts:
     staged: int
     distinct: int
     outside: int
+    tombstones: int = 0
+    duplicates: int = 0
+    holes: HoleCounts = field(default_factory=HoleCounts)
 
 
-def combine_witnesses(seen: Sequence[WitnessedRange], staged: Sequence[StagedRange]) -> tuple[RangeFacts, ...]:
-    """Join what was read with what was staged; both name the same ranges in the same order, else ValueError."""
+def combine_witnesses(
+    seen: Sequence[WitnessedRange], staged: Sequence[StagedRange], holes: Sequence[HoleCounts]
+) -> tuple[RangeFacts, ...]:
+    """Join what was read, what was staged and what the holes are: the same ranges in one order, else ValueError."""
     facts = []
-    for witness, rows in zip(seen, staged, strict=True):
+    for witness, rows, counts in zip(seen, staged, holes, strict=True):
         if witness.range != rows.range:
             raise ValueError(f"evidence is about {witness.range}, staging about {rows.range}")
         facts.append(
@@ -93,14 +137,67 @@ def combine_witnesses(seen: Sequence[WitnessedRange], staged: Sequence[StagedRan
                 staged=rows.rows,
                 distinct=rows.distinct_offsets,
                 outside=rows.outside,
+                tombstones=witness.tombstones,
+                duplicates=rows.duplicates,
+                holes=counts,
             )
         )
     return tuple(facts)
 
 
+def classify_holes(
+    ranges: Sequence[OffsetRange], holes: Sequence[OffsetRange], evidence: HoleEvidence
+) -> tuple[HoleCounts, ...]:
+    """Say of every hole what it is; one entry per range, in their order.
+
+    Example: hole ``orders[0] 3..6`` of ``orders[0] 0..10``; a record is visible at 3 and 4 to read_uncommitted only,
+    none at 5: 2 aborted, 1 marker.
+    """
+    starts = evidence.log_start_by_partition
+    expired = [
+        OffsetRange(each.partition, each.start, min(each.until, starts.get(each.partition, 0)))
+        for each in holes
+        if each.start < starts.get(each.partition, 0)
+    ]
+    readable = find_gaps(expired, within=holes)
+    uncommitted = find_gaps(evidence.committed, within=readable)
+    invisible = find_gaps(evidence.uncommitted, within=uncommitted)
+    counts = zip(
+        ranges,
+        *(count_covered(some, ranges) for some in (expired, readable, uncommitted, invisible)),
+        strict=True,
+    )
+    return tuple(
+        HoleCounts(
+            aborted=without_committed - without_any,
+            markers=0 if each.partition.topic in evidence.compacted_topics else without_any,
+            compacted=without_any if each.partition.topic in evidence.compacted_topics else 0,
+            unread=still_there - without_committed,
+            expired=gone,
+        )
+        for each, gone, still_there, without_committed, without_any in counts
+    )
+
+
+_MEANING_BY_CLASS = {
+    "aborted": "of aborted transactions",
+    "markers": "transaction markers",
+    "compacted": "compacted away",
+    "unread": "committed records that the stage step did not return: it has to be repeated, and the reader looked into",
+    "expired": "removed from Kafka since, so that nothing can be said of them",
+}
+
+
+def describe_holes(facts: Sequence[RangeFacts]) -> str:
+    """Say what the holes of all ranges are, such as ``holes: 2 of aborted transactions``; empty when there is none."""
+    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _MEANING_BY_CLASS}
+    found = [f"{total} {_MEANING_BY_CLASS[name]}" for name, total in totals.items() if total]
+    return f"holes: {', '.join(found)}" if found else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The accounting of one range; see the module for the equation."""
+    """The accounting of one range; see the module for the equation. ``holes`` are the explained ones, by class."""
 
     range: OffsetRange
     accepted: int = 0
@@ -108,8 +205,15 @@ class Balance:
     quarantined: int = 0
     tombstones: int = 0
     filtered: int = 0
-    holes: int = 0
+    aborted: int = 0
+    markers: int = 0
+    compacted: int = 0
     accepted_loss: int = 0
+
+    @property
+    def holes(self) -> int:
+        """Offsets without a visible record that the pipeline allows for."""
+        return self.aborted + self.markers + self.compacted
 
     @property
     def unexplained(self) -> int:
@@ -123,23 +227,28 @@ class Balance:
         return self.unexplained == 0
 
 
-def balance_range(facts: RangeFacts, holes: HolePolicy, has_transform: bool) -> Balance:
+def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) -> Balance:
     """Account for one range.
 
     Only a pipeline with a transform may drop records (``filtered``); without one, a visible record that is neither
-    staged nor quarantined stays unexplained. A hole is explained when the pipeline declares that its topic has them.
+    staged nor set aside stays unexplained. A hole is explained when its class is one that the pipeline declares; a
+    compacted topic may be transactional too.
     """
-    missing = max(0, facts.visible - facts.quarantined - facts.distinct)
-    hole_count = max(0, len(facts.range) - facts.visible)
+    missing = max(0, facts.visible - facts.quarantined - facts.tombstones - facts.distinct)
+    is_transactional = policy in (HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED)
     return Balance(
         range=facts.range,
-        accepted=facts.staged,
+        accepted=facts.staged - facts.duplicates,
+        duplicates=facts.duplicates,
         quarantined=facts.quarantined,
+        tombstones=facts.tombstones,
         filtered=missing if has_transform else 0,
-        holes=0 if holes is HolePolicy.NONE else hole_count,
+        aborted=facts.holes.aborted if is_transactional else 0,
+        markers=facts.holes.markers if is_transactional else 0,
+        compacted=facts.holes.compacted if policy is HolePolicy.COMPACTED else 0,
     )
 
 
-def balance_batch(facts: Sequence[RangeFacts], holes: HolePolicy, has_transform: bool) -> tuple[Balance, ...]:
+def balance_batch(facts: Sequence[RangeFacts], policy: HolePolicy, has_transform: bool) -> tuple[Balance, ...]:
     """Account for every range of a batch, in the order of ``facts``."""
-    return tuple(balance_range(each, holes, has_transform) for each in facts)
+    return tuple(balance_range(each, policy, has_transform) for each in facts)

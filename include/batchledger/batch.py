@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from batchledger.errors import FencedError
+from batchledger.errors import FencedError, PositionConflictError, PredecessorPendingError
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -35,6 +35,14 @@ class Lane(StrEnum):
 
     LIVE = "live"
     REPLAY = "replay"
+
+
+class DeliveryMode(StrEnum):
+    """What a crash while publishing may do to a batch: nothing, repeat its rows, or lose them."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,34 @@ def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
         batch_id=found.batch_id,
         attempt=found.attempt,
     )
+
+
+def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) -> PositionConflictError:
+    """Say where the stored position is not the start of its range; ``found`` is the stored next offset by partition.
+
+    Behind the start everywhere: the batch before this one is not published yet, so the same step may succeed later.
+    """
+    moved = [each for each in batch.ranges if found.get(each.partition) != each.start]
+    is_early = all((found.get(each.partition) or 0) < each.start for each in moved)
+    both = "; ".join(f"{each.partition} expected {each.start}, found {found.get(each.partition)}" for each in moved)
+    what_next = (
+        "An earlier batch has to be published first; this one waits and is tried again"
+        if is_early
+        else f"Somebody else moved it; nothing was changed. See who: batchledger batches {batch.pipeline}"
+    )
+    kind = PredecessorPendingError if is_early else PositionConflictError
+    return kind(
+        f"{batch.label} cannot be published: the stored position is not where its ranges start: {both}. {what_next}.",
+        batch_id=batch.batch_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided: who, and why."""
+
+    decided_by: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +167,10 @@ class CheckResult:
     passed: bool
     detail: str
     observed: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_note(self, note: str) -> "CheckResult":
+        """Return the result with a note at the end of its detail; an empty note changes nothing."""
+        return replace(self, detail=f"{self.detail}; {note}") if note else self
 
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""

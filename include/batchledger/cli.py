@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from batchledger import display
+from batchledger.batch import Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
+from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
 
 app = typer.Typer(
@@ -124,10 +126,31 @@ def verify(pipeline: Name, as_json: AsJson = False) -> None:
     """Prove I1, I2 and I7 over the whole history and compare the target with the ledger; 1 on any finding."""
     from batchledger.wiring import verify_pipeline
 
-    verification = verify_pipeline(load_pipeline(pipeline))
-    display.show_verification(verification, as_json)
+    config = load_pipeline(pipeline)
+    verification = verify_pipeline(config)
+    display.show_verification(verification, config.delivery, as_json)
     if not verification.holds:
         raise typer.Exit(1)
+
+
+@app.command()
+def accept_loss(
+    pipeline: Name,
+    ranges: Annotated[
+        list[str],
+        typer.Argument(metavar="RANGE...", help='What is given up, as the error names it: "orders[3] 10..25".'),
+    ],
+    reason: Annotated[str, typer.Option(help="Why; recorded with your name.")],
+    as_json: AsJson = False,
+) -> None:
+    """Go on without offsets that Kafka removed before they were read. Moves only their partitions, and is recorded."""
+    from batchledger import decisions
+    from batchledger.wiring import build_platform
+
+    decision = Decision(_user(), reason)
+    lost = [_parse_range(each) for each in ranges]
+    batch = decisions.accept_loss(build_platform(load_pipeline(pipeline)), lost, decision)
+    display.show_accepted_loss(batch, decision, as_json)
 
 
 @app.command()
@@ -169,4 +192,15 @@ def _configure_logging() -> None:
 def _run_name() -> str:
     """Who runs this, for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return f"cli__{moment}__{getpass.getuser()}@{socket.gethostname()}"
+    return f"cli__{moment}__{_user()}"
+
+
+def _user() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _parse_range(text: str) -> OffsetRange:
+    try:
+        return OffsetRange.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

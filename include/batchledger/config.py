@@ -18,6 +18,7 @@ from croniter import croniter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from batchledger.accounting import HolePolicy
+from batchledger.batch import DeliveryMode
 from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
@@ -151,7 +152,7 @@ class PipelineConfig(_Section):
     source: SourceConfig
     transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     sink: SinkConfig
-    delivery: Literal["exactly_once"] = "exactly_once"
+    delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
     limits: LimitsConfig = LimitsConfig()
     on_check_failure: Literal["block"] = "block"
     spark: ConnectionId = "spark_default"
@@ -168,6 +169,7 @@ class PipelineConfig(_Section):
             start_at=start if isinstance(start, datetime) else None,
             holes=self.source.holes,
             has_transform=self.transform is not None,
+            delivery=self.delivery,
         )
 
 

@@ -71,7 +71,10 @@ def add_up_ranges(histories: Sequence[BatchHistory]) -> list[RangeRecord]:
 
 
 def _add(one: RangeRecord, other: RangeRecord) -> RangeRecord:
-    sums = {line: (getattr(one, line) or 0) + (getattr(other, line) or 0) for line in (*BALANCE_LINES, "unexplained")}
+    sums = {
+        line: (getattr(one, line) or 0) + (getattr(other, line) or 0)
+        for line in (*BALANCE_LINES, "holes", "unexplained")
+    }
     start, until = min(one.start, other.start), max(one.until, other.until)
     return RangeRecord(topic=one.topic, partition=one.partition, start=start, until=until, **sums)
 

@@ -12,14 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch
+from batchledger.batch import Batch, Decision, DeliveryMode
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
-from batchledger.offsets import count_offsets
+from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.planning import Plan
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 
-BALANCE_LINES = ("accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss")
+# Holes are shown by class.
+BALANCE_LINES = (
+    "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
+    "accepted_loss",
+)  # fmt: skip
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -86,6 +90,16 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
         _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
 
 
+def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
+    """Say what was given up, and where it stays visible."""
+    if as_json:
+        ranges = [_range_as_json(each) for each in batch.ranges]
+        print_json({"batch_id": batch.batch_id, "ranges": ranges, **dataclasses.asdict(decision)})
+        return
+    _out(f"[yellow]accepted loss[/] of {count_offsets(batch.ranges):,} offsets: {describe_ranges(batch.ranges)}")
+    _out(f"Recorded as batch {batch.batch_id} by {decision.decided_by}; see: batchledger batch {batch.batch_id}")
+
+
 def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) -> None:
     """Print the list of batches."""
     if as_json:
@@ -126,16 +140,22 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
-        print_json(
-            {**_batch_as_json(batch), "attempts": history.attempts, "ranges": history.ranges, "checks": history.checks}
-        )
+        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
+        print_json({**_batch_as_json(batch), **parts})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     _out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
+    for decision in history.decisions:
+        when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
+        _out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
     _out(balance_table(history.ranges))
+    if not history.attempts:
+        return
     attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
-        outcome = attempt.outcome or "at work, or killed"
+        outcome = Text(attempt.outcome or "at work, or killed")
+        if attempt.error:
+            outcome.append(f": {attempt.error}")
         attempts.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
     _out(attempts)
     checks = _table("Checks", "", "check", "what was found")
@@ -160,10 +180,10 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     return table
 
 
-def show_verification(verification: Verification, as_json: bool) -> None:
+def show_verification(verification: Verification, delivery: DeliveryMode, as_json: bool) -> None:
     """Say what was proved, or every finding."""
     if as_json:
-        print_json({**dataclasses.asdict(verification), "holds": verification.holds})
+        print_json({**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds})
         return
     size = (
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
@@ -173,6 +193,9 @@ def show_verification(verification: Verification, as_json: bool) -> None:
         _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")
         return
+    if delivery is not DeliveryMode.EXACTLY_ONCE:
+        anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"
+        _out(f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither.")
     table = _table(
         f"{verification.pipeline}: {len(verification.findings)} findings in {size}", "breaks", "where", "finding"
     )
@@ -198,7 +221,7 @@ def _table(title: str, *columns: str) -> Table:
     numbers = {"offsets", "offsets =", "rows", "seconds", "quarantined", "+ unexplained"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run")
+        wraps = column in ("where", "finding", "what was found", "run", "outcome")
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

@@ -62,10 +62,28 @@ class PositionConflictError(BatchledgerError):
     """The stored position is not the one that the batch starts from: somebody else moved it."""
 
 
+class PredecessorPendingError(PositionConflictError):
+    """The position has not reached the start of the batch: an earlier one is not published yet (S58)."""
+
+    retryable = True
+
+
+class RowsLostError(BatchledgerError):
+    """A pipeline with at-most-once delivery moved its position, and the rows of the batch were not written."""
+
+    exit_code = 3
+
+
 class LossError(BatchledgerError):
     """Offsets that were never read no longer exist in Kafka; a person has to accept it."""
 
     exit_code = 3
+
+
+class LossRefusedError(BatchledgerError):
+    """Offsets were named as lost that are not: they can still be read, or the position is elsewhere."""
+
+    exit_code = 2
 
 
 class TopicChangedError(BatchledgerError):

@@ -11,7 +11,8 @@ Worked example, partition ``orders[3]``::
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -79,23 +80,34 @@ def find_gaps(ranges: Iterable[OffsetRange], within: Iterable[OffsetRange] | Non
     Example: ``orders[0] 0..10`` and ``orders[0] 15..20`` leave ``orders[0] 10..15``; within ``orders[0] 0..25`` they
     also leave ``orders[0] 20..25``.
     """
-    covered = {partition: list(group) for partition, group in _by_partition(ranges)}
+    covered = dict(_by_partition(merge_ranges(ranges)))
     if within is None:
-        within = [OffsetRange(each, group[0].start, max(r.until for r in group)) for each, group in covered.items()]
+        within = [OffsetRange(each, group[0].start, group[-1].until) for each, group in covered.items()]
     gaps = []
     for frame in sorted(within):
         reached = frame.start
-        for each in covered.get(frame.partition, []):
-            if each.until <= reached:
-                continue
-            if each.start >= frame.until:
-                break
+        for each in _meeting(covered.get(frame.partition, []), frame):
             if each.start > reached:
                 gaps.append(OffsetRange(frame.partition, reached, each.start))
             reached = each.until
         if reached < frame.until:
             gaps.append(OffsetRange(frame.partition, reached, frame.until))
     return gaps
+
+
+def count_covered(ranges: Iterable[OffsetRange], frames: Sequence[OffsetRange]) -> list[int]:
+    """Return how many offsets of each frame ``ranges`` hold; an offset that several hold counts once.
+
+    Example: ``orders[0] 0..10`` and ``orders[0] 8..12`` hold 4 offsets of ``orders[0] 8..20``.
+    """
+    covered = dict(_by_partition(merge_ranges(ranges)))
+    return [
+        sum(
+            min(each.until, frame.until) - max(each.start, frame.start)
+            for each in _meeting(covered.get(frame.partition, []), frame)
+        )
+        for frame in frames
+    ]
 
 
 def find_overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -138,6 +150,14 @@ def describe_ranges(ranges: Iterable[OffsetRange], limit: int = 8) -> str:
     texts = [str(each) for each in ranges]
     more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + more
+
+
+def _meeting(merged: list[OffsetRange], frame: OffsetRange) -> Iterator[OffsetRange]:
+    """Yield those of one partition's merged ranges that share an offset with the frame, in order."""
+    for index in range(bisect_right(merged, frame.start, key=lambda each: each.until), len(merged)):
+        if merged[index].start >= frame.until:
+            return
+        yield merged[index]
 
 
 def _by_partition(ranges: Iterable[OffsetRange]) -> Iterator[tuple[TopicPartition, list[OffsetRange]]]:

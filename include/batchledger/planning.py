@@ -89,13 +89,11 @@ def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[
             topics=missing,
         )
     check_identity(positions, log)
-    beyond, lost = [], []
-    for position in positions:
-        held = log.log_by_partition[position.partition]
-        if position.next_offset > held.end:
-            beyond.append(f"{position.partition} stands at {position.next_offset}, its readable end is {held.end}")
-        if position.next_offset < held.log_start:
-            lost.append(OffsetRange(position.partition, position.next_offset, held.log_start))
+    beyond = [
+        f"{each.partition} stands at {each.next_offset}, its readable end is {log.log_by_partition[each.partition].end}"
+        for each in positions
+        if each.next_offset > log.log_by_partition[each.partition].end
+    ]
     if beyond:
         raise TopicChangedError(
             f"the position lies beyond the end of the log: {'; '.join(beyond)}. The topic was truncated or its data "
@@ -103,13 +101,25 @@ def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[
             "under a new pipeline name and table.",
             partitions=beyond,
         )
+    lost = find_losses(positions, log)
     if lost:
+        named = " ".join(f'"{each}"' for each in lost)
         raise LossError(
             f"{count_offsets(lost)} offsets were removed from Kafka before they were read: {describe_ranges(lost)}. "
-            "Nothing is skipped by itself. Choices: restore the records, or read what is left under a new pipeline "
+            "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
+            f"ever: batchledger accept-loss PIPELINE {named} --reason WHY; or read what is left under a new pipeline "
             "name and table.",
             ranges=[str(each) for each in lost],
         )
+
+
+def find_losses(positions: Sequence[Position], log: LogState) -> list[OffsetRange]:
+    """Return what Kafka removed before it was read: from the position of a partition to its log start."""
+    return [
+        OffsetRange(each.partition, each.next_offset, log.log_by_partition[each.partition].log_start)
+        for each in positions
+        if each.next_offset < log.log_by_partition[each.partition].log_start
+    ]
 
 
 def plan_batch(

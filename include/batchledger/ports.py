@@ -10,8 +10,16 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, StagedRange, TargetCount, WitnessedRange
-from batchledger.batch import Attempt, Batch, CheckResult, LogState, Position, Staged
+from batchledger.accounting import (
+    Balance,
+    HoleEvidence,
+    IntegrityCheck,
+    RangeFacts,
+    StagedRange,
+    TargetCount,
+    WitnessedRange,
+)
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, LogState, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
@@ -39,6 +47,9 @@ class SourceLog(Protocol):
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """Return the first offset whose timestamp is at or after ``at``; absent when there is none."""
 
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """Read the given offsets again, by another client than the stage step used, under both isolation levels."""
+
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""
 
@@ -65,13 +76,16 @@ class Publication(Protocol):
         """
 
     def advance_positions(self) -> None:
-        """Move every partition of the batch from start to until. Raises PositionConflictError with both sides."""
+        """Move every partition of the batch from start to until. Raises PositionConflictError with both sides.
+
+        Where the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
+        """
 
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
 
-    def mark_published(self, rows: int) -> None:
-        """Set the state of the batch and let its ranges count as published.
+    def mark_published(self) -> None:
+        """Set the state of the batch and let its ranges count as published, with the rows that the audit accepted.
 
         Raises PositionConflictError when a range overlaps one that is published already (I2), and BatchBlockedError
         when a balance is not closed (I7): the database itself refuses both.
@@ -111,6 +125,9 @@ class Ledger(Protocol):
         Raises FencedError when the batch is published or discarded already.
         """
 
+    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+        """Record why an attempt ended; the batch stays as it is. Does nothing to an attempt that has ended already."""
+
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """Record that staging is complete and sealed. Raises FencedError."""
 
@@ -123,11 +140,20 @@ class Ledger(Protocol):
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """Return the results of the newest audit of the batch."""
 
-    def publication(self, attempt: Attempt) -> AbstractContextManager[Publication]:
-        """Open the publishing transaction; commits on a normal exit, rolls back on any error (I3).
+    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+        """Account for ranges that Kafka no longer holds, as a published batch without rows; move only these positions.
 
-        Raises FencedError when another attempt owns the batch, BatchBlockedError when it is blocked, and
-        OutcomeUnknownError when the connection is lost while committing.
+        An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
+        Raises PositionConflictError when a range does not start at the stored next offset.
+        """
+
+    def publication(
+        self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+    ) -> AbstractContextManager[Publication]:
+        """Open a publishing transaction; commits on a normal exit, rolls back on any error (I3).
+
+        ``expected`` is the state that the batch has to be in. Raises FencedError when another attempt owns the batch,
+        BatchBlockedError when it is blocked, and OutcomeUnknownError when the connection is lost while committing.
         """
 
 
@@ -159,8 +185,8 @@ class Evidence(Protocol):
     def count_finished(self, attempt: Attempt) -> int:
         """Return how many parts of the read came to their end."""
 
-    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
-        """Return up to ``limit`` stretches of offsets without a visible record, as ``orders[3] 1200..1203``."""
+    def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
+        """Return the maximal stretches of offsets for which no record was seen, in order."""
 
     def drop(self, attempt: Attempt) -> None:
         """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""

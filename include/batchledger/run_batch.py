@@ -9,15 +9,34 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum, auto
 
-from batchledger.accounting import HolePolicy, IntegrityCheck, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, LogState, Position, fenced_by
+from batchledger.accounting import (
+    HoleCounts,
+    HolePolicy,
+    IntegrityCheck,
+    RangeFacts,
+    balance_batch,
+    classify_holes,
+    combine_witnesses,
+)
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    CheckResult,
+    DeliveryMode,
+    LogState,
+    Position,
+    fenced_by,
+)
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
+    RowsLostError,
     ServiceUnavailableError,
     StagingLostError,
     UnknownBatchError,
@@ -32,7 +51,7 @@ from batchledger.planning import (
     choose_first_positions,
     plan_batch,
 )
-from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Publication, Sink, SourceLog, Stager, no_crash
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +69,7 @@ class PipelineRules:
     start_at: datetime | None = None
     holes: HolePolicy = HolePolicy.NONE
     has_transform: bool = False
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
 
 
 @dataclass(frozen=True)
@@ -137,6 +157,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         found = platform.ledger.load_batch(batch_id)
         if found.attempt != attempt.number:
             raise fenced_by(found, attempt) from error
+        platform.ledger.mark_failed(attempt, str(error))
         raise
     logger.info("%s attempt %d staged: %d rows", batch.label, attempt.number, staged.reported_rows)
     platform.crash("staged")
@@ -149,7 +170,7 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     if _is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
     attempt = _own_attempt(batch, run, BatchState.STAGED)
-    facts = combine_witnesses(platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt))
+    facts = _gather_facts(platform, attempt)
     balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
     positions = _positions_of(batch, platform.ledger)
     reported = platform.ledger.load_reported_rows(attempt)
@@ -167,9 +188,10 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     except FencedError:
         # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
         batch = platform.ledger.load_batch(batch_id)
-        if not _is_of(batch, attempt) or batch.state not in (BatchState.AUDITED, BatchState.PUBLISHED):
-            raise
-        return batch
+        if _is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
+            return batch
+        _leave_if_superseded(platform, attempt, batch)
+        raise
     platform.crash("audited")
     if batch.state is BatchState.BLOCKED:
         raise _blocked(batch, checks)
@@ -178,20 +200,24 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
 
 
 def publish(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Make rows, quarantine and positions visible in one transaction (I3), then clean up.
+    """Make rows, quarantine and positions visible as the delivery mode says, then clean up.
 
-    A lost connection during COMMIT is resolved by looking the batch up again on a new connection (I9). Publishing a
-    batch that this run has published already only repeats the cleaning up.
+    exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
+    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up.
     """
     batch = _load_batch(platform, batch_id)
     if not _is_published_by(batch, run):
         attempt = _own_attempt(batch, run, BatchState.AUDITED)
         try:
-            _publish_together(platform, attempt)
+            _publish_parts(platform, attempt)
         except (OutcomeUnknownError, FencedError) as error:
             # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
-            if not _is_published_as(platform, attempt, error):
+            found = _ask_outcome(platform, attempt, error)
+            if not (_is_of(found, attempt) and found.state is BatchState.PUBLISHED):
+                _leave_if_superseded(platform, attempt, found)
                 raise
+            if isinstance(error, OutcomeUnknownError) and platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+                raise _rows_lost(attempt, error) from error
         platform.crash("committed")
         batch = platform.ledger.load_batch(batch_id)
         if batch.state is not BatchState.PUBLISHED:
@@ -221,15 +247,67 @@ def run_once(
     return publish(platform, batch_id, run)
 
 
-def _publish_together(platform: Platform, attempt: Attempt) -> None:
-    with platform.ledger.publication(attempt) as publication:
+class _Part(Enum):
+    """What a publication makes visible."""
+
+    POSITIONS = auto()
+    ROWS = auto()
+
+
+# What is committed together, and in which order: the only difference between the delivery modes.
+_COMMITS: Mapping[DeliveryMode, tuple[tuple[_Part, ...], ...]] = {
+    DeliveryMode.EXACTLY_ONCE: ((_Part.POSITIONS, _Part.ROWS),),
+    DeliveryMode.AT_LEAST_ONCE: ((_Part.ROWS,), (_Part.POSITIONS,)),
+    DeliveryMode.AT_MOST_ONCE: ((_Part.POSITIONS,), (_Part.ROWS,)),
+}
+
+
+def _publish_parts(platform: Platform, attempt: Attempt) -> None:
+    expected = BatchState.AUDITED
+    commits = _COMMITS[platform.rules.delivery]
+    for parts in commits:
+        try:
+            with platform.ledger.publication(attempt, expected) as publication:
+                _apply(parts, platform, publication)
+                if parts is commits[-1]:
+                    platform.crash("before_commit")
+        except BatchledgerError as error:
+            if expected is BatchState.PUBLISHED:
+                raise _rows_lost(attempt, error) from error
+            raise
+        if parts is not commits[-1]:
+            platform.crash("between_commits")
+        expected = BatchState.PUBLISHED if _Part.POSITIONS in parts else expected
+
+
+def _apply(parts: tuple[_Part, ...], platform: Platform, publication: Publication) -> None:
+    if _Part.POSITIONS in parts:
         publication.advance_positions()
-        platform.crash("positions_moved")
-        rows = platform.sink.publish(publication)
-        platform.crash("rows_moved")
         publication.publish_quarantine()
-        publication.mark_published(rows)
-        platform.crash("before_commit")
+        publication.mark_published()
+        platform.crash("positions_moved")
+    if _Part.ROWS in parts:
+        platform.sink.publish(publication)
+        platform.crash("rows_moved")
+
+
+def _rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
+    label = attempt.batch.label
+    return RowsLostError(
+        f"{label} has moved the position and its rows may be lost, as at_most_once allows: {error} See what is there "
+        f"with: batchledger verify {attempt.batch.pipeline}",
+        batch_id=attempt.batch.batch_id,
+    )
+
+
+def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:
+    """Put together what was read, what was staged, and what a second read says of the offsets without a record."""
+    seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
+    holes = platform.evidence.find_holes(attempt)
+    counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
+    if holes:
+        counts = classify_holes([each.range for each in seen], holes, platform.source.look_into(holes))
+    return combine_witnesses(seen, staged, counts)
 
 
 def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
@@ -262,13 +340,18 @@ def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
     return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
 
 
-def _is_published_as(platform: Platform, attempt: Attempt, error: BatchledgerError) -> bool:
-    """Ask the ledger whether the attempt is published; raise ``error`` when it cannot be asked."""
+def _ask_outcome(platform: Platform, attempt: Attempt, error: BatchledgerError) -> Batch:
+    """Ask the ledger, on a new connection, what became of the batch; raise ``error`` when it cannot be asked."""
     try:
-        found = platform.ledger.load_batch(attempt.batch.batch_id)
+        return platform.ledger.load_batch(attempt.batch.batch_id)
     except ServiceUnavailableError:
         raise error from None
-    return _is_of(found, attempt) and found.state is BatchState.PUBLISHED
+
+
+def _leave_if_superseded(platform: Platform, attempt: Attempt, found: Batch) -> None:
+    """Clean up after an attempt that a newer one has fenced."""
+    if found.attempt != attempt.number:
+        _drop_staging(platform, attempt)
 
 
 def _is_of(batch: Batch, attempt: Attempt) -> bool:
@@ -303,7 +386,8 @@ def _own_attempt(batch: Batch, run: str, expected: BatchState) -> Attempt:
 
 
 def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: Attempt) -> tuple[CheckResult, ...]:
-    holes = {IntegrityCheck.NO_UNEXPLAINED_HOLES: platform.evidence.find_holes(attempt, OFFENDERS_SHOWN)}
+    unseen = [str(each) for each in platform.evidence.find_holes(attempt)[:OFFENDERS_SHOWN]]
+    holes = {IntegrityCheck.NO_UNEXPLAINED_HOLES: unseen}
     coordinates = {**platform.sink.find_offenders(attempt, OFFENDERS_SHOWN), **holes}
     by_name = {check.value: found for check, found in coordinates.items()}
     return tuple(each if each.passed else each.with_coordinates(by_name.get(each.name, ())) for each in checks)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance, HolePolicy, balance_batch, combine_witnesses
+from batchledger.accounting import Balance, HoleCounts, HolePolicy, balance_batch, combine_witnesses
 from batchledger.batch import Attempt, Batch, CheckResult, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
@@ -89,7 +89,8 @@ def stage(
 
 def balance(warehouse: Warehouse, attempt: Attempt) -> tuple[Balance, ...]:
     """The balance of what is staged."""
-    facts = combine_witnesses(warehouse.evidence.summarise(attempt), warehouse.sink.summarise_staging(attempt))
+    seen, staged = warehouse.evidence.summarise(attempt), warehouse.sink.summarise_staging(attempt)
+    facts = combine_witnesses(seen, staged, [HoleCounts() for _ in seen])
     return balance_batch(facts, HolePolicy.NONE, has_transform=False)
 
 
@@ -104,7 +105,7 @@ def publish(warehouse: Warehouse, attempt: Attempt) -> int:
         publication.advance_positions()
         rows = warehouse.sink.publish(publication)
         publication.publish_quarantine()
-        publication.mark_published(rows)
+        publication.mark_published()
     return rows
 
 

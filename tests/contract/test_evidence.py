@@ -13,7 +13,7 @@ def test_empty_evidence_has_seen_nothing(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
     warehouse.evidence.open(attempt)
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 0, 0), WitnessedRange(OTHER, 0, 0)]
-    assert list(warehouse.evidence.find_holes(attempt, 10)) == ["orders[0] 0..10", "orders[1] 10..12"]
+    assert list(warehouse.evidence.find_holes(attempt)) == [FIRST, OTHER]
 
 
 def test_visible_offsets_and_quarantined_records_are_counted_by_range(warehouse: Warehouse) -> None:
@@ -22,8 +22,7 @@ def test_visible_offsets_and_quarantined_records_are_counted_by_range(warehouse:
     writer.write(0, [OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
     writer.write(1, [OffsetRange(ORDERS_0, 6, 8), OTHER], None)
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 6, 2), WitnessedRange(OTHER, 2, 0)]
-    assert list(warehouse.evidence.find_holes(attempt, 10)) == ["orders[0] 4..6", "orders[0] 8..10"]
-    assert list(warehouse.evidence.find_holes(attempt, 1)) == ["orders[0] 4..6"]
+    assert list(warehouse.evidence.find_holes(attempt)) == [OffsetRange(ORDERS_0, 4, 6), OffsetRange(ORDERS_0, 8, 10)]
 
 
 def test_repeated_task_attempt_changes_nothing(warehouse: Warehouse) -> None:

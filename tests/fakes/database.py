@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, Position
+from batchledger.batch import Attempt, Batch, CheckResult, Decision, Position
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -81,6 +81,8 @@ class Tables:
     positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
+    failures: dict[AttemptKey, str] = field(default_factory=dict)
+    decisions: dict[int, Decision] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)

@@ -61,10 +61,9 @@ class MemoryEvidence:
         """See the port."""
         return len(self._held(attempt).readers)
 
-    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
+    def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """See the port."""
-        holes = find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
-        return [str(each) for each in holes[:limit]]
+        return find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
 
     def drop(self, attempt: Attempt) -> None:
         """See the port."""

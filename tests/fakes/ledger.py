@@ -10,7 +10,18 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, fenced_by
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    CheckResult,
+    Decision,
+    Lane,
+    Position,
+    Staged,
+    fenced_by,
+    position_conflict,
+)
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -124,6 +135,11 @@ class MemoryLedger:
             tables.batches[batch_id] = StoredBatch(taken)
             return Attempt(taken, taken.attempt, run)
 
+    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            tables.failures.setdefault((attempt.batch.batch_id, attempt.number), reason)
+
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """See the port."""
         with self.database.transaction() as tables:
@@ -154,14 +170,41 @@ class MemoryLedger:
         newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
         return sorted(checks.get((batch_id, newest), ()), key=lambda check: check.name)
 
+    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+        """See the port."""
+        with self.database.transaction() as tables:
+            open_batch = _find_open_batch(tables, pipeline)
+            if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
+                stored = tables.batches[open_batch.batch_id]
+                discarded = replace(open_batch, state=BatchState.DISCARDED)
+                tables.batches[open_batch.batch_id] = replace(stored, batch=discarded)
+                tables.decisions[open_batch.batch_id] = decision
+            _require_positions(tables, pipeline, lost, f"the accepted loss of {pipeline}")
+            batch = Batch(
+                batch_id=max(tables.batches, default=0) + 1,
+                pipeline=pipeline,
+                lane=Lane.LIVE,
+                state=BatchState.PUBLISHED,
+                attempt=0,
+                attempt_run=None,
+                ranges=tuple(sorted(lost)),
+                lag_left_records=0,
+                planned_at=self.clock(),
+            )
+            balances = tuple(Balance(each, accepted_loss=len(each)) for each in batch.ranges)
+            tables.batches[batch.batch_id] = StoredBatch(batch, balances=balances, published_at=self.clock())
+            tables.decisions[batch.batch_id] = decision
+            _move_positions(tables, batch)
+            return batch
+
     @contextmanager
-    def publication(self, attempt: Attempt) -> Iterator["MemoryPublication"]:
+    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator["MemoryPublication"]:
         """See the port."""
         with self.database.transaction() as tables:
             found = _stored(tables, attempt.batch.batch_id)
             if found.batch.state is BatchState.BLOCKED and found.batch.attempt == attempt.number:
                 raise BatchBlockedError(f"{found.batch.label} is blocked.", batch_id=found.batch.batch_id)
-            self._own(tables, attempt, BatchState.AUDITED)
+            self._own(tables, attempt, expected)
             yield MemoryPublication(tables, attempt, self.protections, self.clock)
             self._lose_connection(CommitFault.BEFORE, attempt)
         self._lose_connection(CommitFault.AFTER, attempt)
@@ -211,12 +254,13 @@ class MemoryPublication:
 
     def advance_positions(self) -> None:
         """See the port."""
-        batch, positions = self.attempt.batch, self.connection.positions
-        if Protection.POSITIONS_COMPARED in self.protections:
-            _require_positions(self.connection, batch.pipeline, batch.ranges, batch.label)
-        for each in batch.ranges:
-            key = (batch.pipeline, each.partition)
-            positions[key] = replace(positions[key], next_offset=each.until)
+        batch = self.attempt.batch
+        stored = {each: self.connection.positions.get((batch.pipeline, each.partition)) for each in batch.ranges}
+        found = {each.partition: None if at is None else at.next_offset for each, at in stored.items()}
+        is_moved = any(found[each.partition] != each.start for each in batch.ranges)
+        if is_moved and Protection.POSITIONS_COMPARED in self.protections:
+            raise position_conflict(batch, found)
+        _move_positions(self.connection, batch)
 
     def publish_quarantine(self) -> None:
         """See the port."""
@@ -237,7 +281,7 @@ class MemoryPublication:
             )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 
-    def mark_published(self, rows: int) -> None:
+    def mark_published(self) -> None:
         """See the port."""
         stored = self._stored
         if Protection.BALANCE_REQUIRED in self.protections:
@@ -259,6 +303,12 @@ def _stored(tables: Tables, batch_id: int) -> StoredBatch:
     if batch_id not in tables.batches:
         raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
     return tables.batches[batch_id]
+
+
+def _move_positions(tables: Tables, batch: Batch) -> None:
+    for each in batch.ranges:
+        key = (batch.pipeline, each.partition)
+        tables.positions[key] = replace(tables.positions[key], next_offset=each.until)
 
 
 def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:

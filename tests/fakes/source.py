@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionLog, TopicIdentity
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -13,15 +14,16 @@ DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One visible record."""
+    """One record; an aborted one is visible to read_uncommitted only."""
 
     value: bytes
     timestamp: datetime = DEFAULT_TIMESTAMP
+    is_aborted: bool = False
 
 
 @dataclass
 class MemoryPartition:
-    """The log of one partition; None is an offset without a visible record. Offsets below ``log_start`` are gone."""
+    """The log of one partition; None is an offset without any record. Offsets below ``log_start`` are gone."""
 
     log: list[Record | None] = field(default_factory=list)
     log_start: int = 0
@@ -39,6 +41,7 @@ class MemoryBroker:
     cluster_id: str = "cluster-a"
     partitions: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    compacted_topics: set[str] = field(default_factory=set)
     next_offset_by_group: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     is_down: bool = False
     _topics_created: int = 0
@@ -65,8 +68,13 @@ class MemoryBroker:
         self.partitions[partition].log.extend(Record(value, timestamp) for value in values)
 
     def append_holes(self, partition: TopicPartition, count: int = 1) -> None:
-        """Write offsets that show no record: markers, aborted records."""
+        """Write offsets that show no record, as markers are."""
         self.partitions[partition].log.extend([None] * count)
+
+    def append_aborted(self, partition: TopicPartition, *values: bytes) -> None:
+        """Write the records of a transaction that is aborted, and its marker."""
+        self.partitions[partition].log.extend(Record(value, is_aborted=True) for value in values)
+        self.append_holes(partition)
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         """Remove what lies below ``before``, as retention does."""
@@ -80,7 +88,7 @@ class MemoryBroker:
             raise LookupError(f"{range_} is not within {held.log_start}..{held.end}")
         for offset in range(range_.start, range_.until):
             record = held.log[offset]
-            if record is not None:
+            if record is not None and not record.is_aborted:
                 yield offset, record
 
     def require_up(self) -> None:
@@ -116,10 +124,27 @@ class MemorySourceLog:
             held = self.broker.partitions[partition]
             for offset in range(held.log_start, held.end):
                 record = held.log[offset]
-                if record is not None and record.timestamp >= at:
+                if record is not None and not record.is_aborted and record.timestamp >= at:
                     found[partition] = offset
                     break
         return found
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """See the port."""
+        self.broker.require_up()
+        found: dict[bool, list[OffsetRange]] = {True: [], False: []}
+        for hole in holes:
+            held = self.broker.partitions[hole.partition]
+            for offset in range(max(hole.start, held.log_start), hole.until):
+                record = held.log[offset]
+                if record is not None:
+                    found[record.is_aborted].append(OffsetRange(hole.partition, offset, offset + 1))
+        return HoleEvidence(
+            committed=tuple(found[False]),
+            uncommitted=tuple(sorted(found[False] + found[True])),
+            log_start_by_partition={each.partition: self.broker.partitions[each.partition].log_start for each in holes},
+            compacted_topics=frozenset(self.broker.compacted_topics),
+        )
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """See the port."""

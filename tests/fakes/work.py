@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance, HolePolicy, IntegrityCheck, RangeFacts
+from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
 from batchledger.batch import Attempt, CheckResult, Position, Staged
 from batchledger.errors import StagingError
 from batchledger.offsets import OffsetRange
@@ -80,7 +80,6 @@ def _decode(range_: OffsetRange, records: Sequence[tuple[int, Record]]) -> tuple
 class MemoryAuditor:
     """See the port. ``ignored`` checks pass whatever they find: a negative control."""
 
-    holes: HolePolicy
     ignored: frozenset[IntegrityCheck] = frozenset()
 
     def judge(
@@ -90,7 +89,7 @@ class MemoryAuditor:
         next_offsets = {each.partition: each.next_offset for each in positions}
         repeated = sum(each.staged - each.distinct for each in facts)
         outside = sum(each.outside for each in facts)
-        forbidden_holes = sum(len(each.range) - each.visible for each in facts) * (self.holes is HolePolicy.NONE)
+        forbidden_holes = sum(len(each.range) - each.visible for each in facts) - sum(each.holes for each in balances)
         unexplained = [each.unexplained for each in balances]
         moved = [each.range for each in facts if next_offsets.get(each.range.partition) != each.range.start]
         staged = sum(each.staged for each in facts) + outside

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from batchledger.accounting import HolePolicy, IntegrityCheck
+from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
@@ -28,6 +29,7 @@ class World:
     start: StartPolicy = StartPolicy.EARLIEST
     start_at: datetime | None = None
     holes: HolePolicy = HolePolicy.NONE
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
@@ -41,7 +43,9 @@ class World:
     ) -> Platform:
         """Start a process over what is stored."""
         sink, evidence = MemorySink(self.database, "orders"), MemoryEvidence(self.database)
-        rules = PipelineRules(PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform)
+        rules = PipelineRules(
+            PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform, self.delivery
+        )
         return Platform(
             rules=rules,
             source=MemorySourceLog(self.broker),
@@ -49,7 +53,7 @@ class World:
             evidence=evidence,
             sink=sink,
             make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),
-            make_auditor=lambda: MemoryAuditor(self.holes, self.ignored_checks),
+            make_auditor=lambda: MemoryAuditor(self.ignored_checks),
             crash=crash,
         )
 
@@ -69,5 +73,5 @@ class World:
             (partition, offset)
             for partition, held in self.broker.partitions.items()
             for offset, record in enumerate(held.log)
-            if record is not None
+            if record is not None and not record.is_aborted
         ]

@@ -1,18 +1,24 @@
 """The balance of I7: it closes when every offset is accounted for once, and the checks together miss no fault."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.accounting import (
     Balance,
+    HoleCounts,
+    HoleEvidence,
     HolePolicy,
     RangeFacts,
     StagedRange,
     WitnessedRange,
     balance_batch,
     balance_range,
+    classify_holes,
     combine_witnesses,
+    describe_holes,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -23,8 +29,12 @@ DECLARED_HOLES = [HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED]
 def facts_of(
     range_: OffsetRange = ORDERS_3, visible: int = 0, staged: int = 0, quarantined: int = 0, repeated: int = 0
 ) -> RangeFacts:
-    """Facts of one range; ``repeated`` of the ``staged`` rows carry an offset that another one has too."""
-    return RangeFacts(range_, visible, quarantined, staged, distinct=staged - repeated, outside=0)
+    """Facts of one range; ``repeated`` of the ``staged`` rows carry an offset that another one has too.
+
+    The holes are transaction markers.
+    """
+    markers = HoleCounts(markers=len(range_) - visible)
+    return RangeFacts(range_, visible, quarantined, staged, staged - repeated, outside=0, holes=markers)
 
 
 policies = st.sampled_from(list(HolePolicy))
@@ -67,7 +77,8 @@ def test_i7_balance_closes_only_over_facts_that_fit_together(
     """
     visible = min(visible, length)
     staged = distinct + (repeated if distinct else 0)
-    facts = RangeFacts(OffsetRange(ORDERS_3.partition, 0, length), visible, quarantined, staged, distinct, outside=0)
+    range_ = OffsetRange(ORDERS_3.partition, 0, length)
+    facts = facts_of(range_, visible, staged, quarantined, repeated=staged - distinct)
     passes_the_other_checks = staged == distinct and (holes is not HolePolicy.NONE or visible == length)
     accounted = distinct + quarantined
     is_true = accounted <= visible if has_transform else accounted == visible
@@ -79,7 +90,7 @@ def test_i7_balance_closes_only_over_facts_that_fit_together(
 def test_worked_example_of_the_module_closes_where_holes_are_declared(holes: HolePolicy) -> None:
     facts = facts_of(visible=297, staged=296, quarantined=1)
     balance = balance_range(facts, holes, has_transform=False)
-    assert balance == Balance(ORDERS_3, accepted=296, quarantined=1, holes=3)
+    assert balance == Balance(ORDERS_3, accepted=296, quarantined=1, markers=3)
     assert balance.is_closed
 
 
@@ -126,8 +137,12 @@ def test_s63_range_without_any_visible_record_closes_where_holes_are_declared() 
 
 
 @pytest.mark.parametrize(
-    "line", ["accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss"]
-)
+    "line",
+    [
+        "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
+        "accepted_loss",
+    ],
+)  # fmt: skip
 def test_every_line_of_the_equation_explains_its_offsets(line: str) -> None:
     assert Balance(ORDERS_3, **{line: 300}).is_closed
     assert Balance(ORDERS_3, **{line: 299}).unexplained == 1
@@ -147,14 +162,90 @@ def test_batch_is_balanced_range_by_range_in_order() -> None:
 def test_the_two_witnesses_are_joined_range_by_range() -> None:
     seen = [WitnessedRange(ORDERS_3, visible=297, quarantined=1)]
     staged = [StagedRange(ORDERS_3, rows=296, distinct_offsets=295, outside=4)]
-    assert combine_witnesses(seen, staged) == (
-        RangeFacts(ORDERS_3, visible=297, quarantined=1, staged=296, distinct=295, outside=4),
+    holes = HoleCounts(aborted=3)
+    assert combine_witnesses(seen, staged, [holes]) == (
+        RangeFacts(ORDERS_3, visible=297, quarantined=1, staged=296, distinct=295, outside=4, holes=holes),
     )
 
 
 def test_witnesses_of_different_ranges_are_never_joined() -> None:
     other = OffsetRange(ORDERS_3.partition, 1200, 1499)
     with pytest.raises(ValueError, match=r"evidence is about .* 1200\.\.1500, staging about .* 1200\.\.1499"):
-        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [StagedRange(other, 1, 1)])
+        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [StagedRange(other, 1, 1)], [HoleCounts()])
     with pytest.raises(ValueError, match="shorter"):
-        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [])
+        combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [], [])
+
+
+def evidence(
+    committed: Sequence[int] = (), aborted: Sequence[int] = (), log_start: int = 0, is_compacted: bool = False
+) -> HoleEvidence:
+    """What the second read found in ``orders[3]``, offset by offset."""
+
+    def ranges(offsets: Sequence[int]) -> tuple[OffsetRange, ...]:
+        return tuple(OffsetRange(ORDERS_3.partition, offset, offset + 1) for offset in sorted(offsets))
+
+    compacted = frozenset({"orders"} if is_compacted else ())
+    return HoleEvidence(ranges(committed), ranges([*committed, *aborted]), {ORDERS_3.partition: log_start}, compacted)
+
+
+def hole(start: int, until: int) -> OffsetRange:
+    return OffsetRange(ORDERS_3.partition, start, until)
+
+
+def test_hole_with_a_record_that_only_read_uncommitted_shows_is_aborted_and_one_with_none_is_a_marker() -> None:
+    """The example of ``classify_holes``."""
+    counts = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3, 4]))
+    assert counts == (HoleCounts(aborted=2, markers=1),)
+
+
+def test_hole_without_any_record_in_a_compacted_topic_is_compacted() -> None:
+    counts = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3], is_compacted=True))
+    assert counts == (HoleCounts(aborted=1, compacted=2),)
+
+
+def test_committed_record_that_the_stage_step_did_not_return_is_never_explained() -> None:
+    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(committed=[3, 4, 5]))
+    assert counts == HoleCounts(unread=3)
+    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
+    assert [balance_range(facts, policy, has_transform=True).unexplained for policy in HolePolicy] == [3, 3, 3]
+
+
+def test_hole_that_expired_before_it_could_be_looked_into_is_never_explained() -> None:
+    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[5], log_start=5))
+    assert counts == HoleCounts(expired=2, aborted=1)
+    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
+    assert balance_range(facts, HolePolicy.COMPACTED, has_transform=False).unexplained == 2
+
+
+def test_compacted_hole_is_explained_only_where_compaction_is_declared() -> None:
+    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=HoleCounts(compacted=3))
+    unexplained = {policy: balance_range(facts, policy, has_transform=False).unexplained for policy in HolePolicy}
+    assert unexplained == {HolePolicy.NONE: 3, HolePolicy.TRANSACTIONAL: 3, HolePolicy.COMPACTED: 0}
+
+
+def test_holes_are_counted_with_the_range_that_they_lie_in() -> None:
+    counts = classify_holes([hole(0, 10), hole(10, 20)], [hole(8, 10), hole(10, 11)], evidence(aborted=[9, 10]))
+    assert counts == (HoleCounts(aborted=1, markers=1), HoleCounts(aborted=1))
+
+
+@given(st.lists(st.sampled_from(["seen", "aborted", "committed", "nothing"]), max_size=20), st.integers(0, 20))
+def test_every_hole_is_in_exactly_one_class(fates: list[str], log_start: int) -> None:
+    """Against a model that looks at one offset at a time."""
+    holes = [hole(offset, offset + 1) for offset, fate in enumerate(fates) if fate != "seen"]
+    found = {
+        fate: [offset for offset, each in enumerate(fates) if each == fate and offset >= log_start] for fate in fates
+    }
+    known = evidence(found.get("committed", []), found.get("aborted", []), log_start)
+    (counts,) = classify_holes([hole(0, len(fates))], holes, known)
+    assert counts == HoleCounts(
+        aborted=len(found.get("aborted", [])),
+        markers=len(found.get("nothing", [])),
+        unread=len(found.get("committed", [])),
+        expired=sum(each.start < log_start for each in holes),
+    )
+
+
+def test_holes_are_described_by_class() -> None:
+    facts = [facts_of(visible=299, staged=299), RangeFacts(ORDERS_3, 298, 0, 298, 298, 0, holes=HoleCounts(aborted=2))]
+    assert describe_holes(facts) == "holes: 2 of aborted transactions, 1 transaction markers"
+    assert describe_holes([facts_of(visible=300, staged=300)]) == ""

@@ -79,7 +79,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
         (changed(sink__mode="upsert"), "sink.mode: 'upsert' is not allowed; allowed: 'append'"),
-        (changed(delivery="at_least_once"), "delivery: 'at_least_once' is not allowed; allowed: 'exactly_once'"),
+        (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),
         (changed(limits__max_records=0), "limits.max_records: 0"),
         (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),

@@ -84,12 +84,13 @@ def in_turn(*observations: Observation) -> Callable[[], Observation]:
 def a_range(partition: int, start: int, until: int, accepted: int, quarantined: int = 0) -> RangeRecord:
     return RangeRecord(
         topic="orders", partition=partition, start=start, until=until, accepted=accepted, duplicates=0,
-        quarantined=quarantined, tombstones=0, filtered=0, holes=0, accepted_loss=0, unexplained=0,
+        quarantined=quarantined, tombstones=0, filtered=0, holes=0, aborted=0, markers=0, compacted=0, accepted_loss=0,
+        unexplained=0,
     )  # fmt: skip
 
 
 def history(*ranges: RangeRecord) -> BatchHistory:
-    return BatchHistory(A_BATCH, attempts=(), ranges=ranges, checks=())
+    return BatchHistory(A_BATCH, decisions=(), attempts=(), ranges=ranges, checks=())
 
 
 A_BATCH = Batch(1, "orders", Lane.LIVE, BatchState.PUBLISHED, 1, "run", (), 0, None)  # type: ignore[arg-type]

@@ -282,7 +282,8 @@ def test_s37_every_lost_range_is_named_with_the_choices() -> None:
         check_source(positions_at(2, 5, 0), log_of((4, 10), (5, 10), (1, 1)), ["orders"])
     message = str(refusal.value)
     assert "3 offsets were removed from Kafka before they were read: orders[0] 2..4, orders[2] 0..1" in message
-    assert "Choices: restore the records, or read what is left under a new pipeline name" in message
+    assert "Choices: restore the records; or go on without them" in message
+    assert 'accept-loss PIPELINE "orders[0] 2..4" "orders[2] 0..1" --reason WHY' in message
     assert refusal.value.fields == {"ranges": ["orders[0] 2..4", "orders[2] 0..1"]}
     assert not refusal.value.retryable
 

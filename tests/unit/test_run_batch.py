@@ -1,20 +1,21 @@
 """The order of the steps: whatever dies, repeats or races, every record is in the target exactly once."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy, IntegrityCheck
-from batchledger.batch import Batch, BatchState, LogState
+from batchledger.batch import Batch, BatchState, DeliveryMode, LogState
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
     LossError,
     OutcomeUnknownError,
     PositionConflictError,
+    RowsLostError,
     ServiceUnavailableError,
     TopicChangedError,
     UnknownBatchError,
@@ -22,14 +23,22 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.run_batch import Platform
-from tests.fakes.crash import AFTER_COMMIT, BEFORE_COMMIT, CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
+from tests.fakes.crash import (
+    CrashOnce,
+    Interrupt,
+    PassedPoints,
+    SimulatedCrashError,
+    copies_after_crash,
+    crash_points,
+)
 from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
-from tests.fakes.source import MemorySourceLog
-from tests.fakes.work import Rows
+from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
+from tests.fakes.work import MemoryStager, Rows
 from tests.fakes.world import PIPELINE, World
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-CRASH_POINTS = [*BEFORE_COMMIT, *AFTER_COMMIT]
+CRASH_POINTS = crash_points(DeliveryMode.EXACTLY_ONCE)
+CRASHES = [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
 
 
 @pytest.fixture
@@ -73,10 +82,59 @@ def test_one_batch_publishes_every_record_once_and_moves_the_position(world: Wor
     assert [each.next_offset for each in world.process().ledger.load_positions(PIPELINE)] == [10, 5]
 
 
-def test_every_crash_point_is_passed_once_and_in_order(world: World) -> None:
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_every_crash_point_is_passed_once_and_in_order(world: World, delivery: DeliveryMode) -> None:
+    world.delivery = delivery
     passed = PassedPoints()
     run_batch.run_once(world.process(crash=passed), "run-1")
-    assert passed.points == CRASH_POINTS
+    assert passed.points == crash_points(delivery)
+
+
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_every_delivery_mode_is_exact_when_nothing_goes_wrong(world: World, delivery: DeliveryMode) -> None:
+    world.delivery = delivery
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize(("delivery", "point"), CRASHES)
+@pytest.mark.parametrize("run", ["the same run", "another run"])
+def test_crash_leaves_what_the_delivery_mode_allows_and_nothing_else(
+    world: World, delivery: DeliveryMode, point: str, run: str
+) -> None:
+    world.delivery = delivery
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "the same run")
+    catch_up(world, run)
+    copies = copies_after_crash(delivery, point)
+    assert world.times_published() == Counter(dict.fromkeys(world.records(), copies) if copies else {})
+    world.produce(ORDERS_0, 3)
+    catch_up(world, run)
+    assert {world.times_published()[ORDERS_0, offset] for offset in (10, 11, 12)} == {1}
+
+
+def test_at_most_once_says_when_rows_are_lost(world: World) -> None:
+    """The target refuses the rows when the position has moved already."""
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+
+    def replace_target() -> None:
+        with world.database.transaction() as tables:
+            tables.staging = {}
+
+    with pytest.raises(RowsLostError, match=r"has moved the position and its rows may be lost, as at_most_once allows"):
+        run_batch.run_once(world.process(crash=Interrupt("between_commits", replace_target)), "run-1")
+    assert world.times_published() == Counter()
+    assert run_batch.run_once(world.process(), "run-2") is None
+
+
+def test_s104_at_most_once_never_writes_rows_after_a_first_commit_of_unknown_outcome(world: World) -> None:
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+    platform = world.process()
+    ledger = MemoryLedger(world.database, commit_fault=CommitFault.AFTER)
+    with pytest.raises(RowsLostError):
+        run_batch.run_once(replace(platform, ledger=ledger), "run-1")
+    catch_up(world)
+    assert world.times_published() == Counter()
 
 
 def test_nothing_to_do_is_not_a_batch(world: World) -> None:
@@ -150,6 +208,47 @@ def test_s31_declared_holes_are_accounted_for_and_the_position_passes_them(world
     run_batch.run_once(world.process(), "run-1")
     assert_exactly_once(world)
     assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 14
+
+
+def test_s31_aborted_records_and_markers_are_told_apart(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    world.broker.append_aborted(ORDERS_0, b"{}", b"{}")
+    run_batch.run_once(world.process(), "run-1")
+    assert_exactly_once(world)
+    balance = world.database.committed.batches[1].balances[0]
+    assert (balance.aborted, balance.markers, balance.compacted) == (2, 1, 0)
+
+
+def test_compaction_is_not_explained_by_declaring_transactions(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    world.broker.compacted_topics.add("orders")
+    world.broker.append_holes(ORDERS_0, 2)
+    with pytest.raises(BatchBlockedError, match=r"no_unexplained_holes: 2 offsets"):
+        run_batch.run_once(world.process(), "run-1")
+    world.holes = HolePolicy.COMPACTED
+    run_batch.run_once(world.process(), "run-2", batch_id=1)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("holes", HolePolicy)
+def test_record_that_the_stage_step_did_not_return_is_no_hole_whatever_is_declared(
+    world: World, holes: HolePolicy
+) -> None:
+    """A reader that loses committed records: the second read finds them."""
+    world.holes = holes
+
+    class LossyBroker(MemoryBroker):
+        """Returns every second record only, once."""
+
+        def read(self, range_: OffsetRange) -> Iterator[tuple[int, Record]]:
+            return (each for each in super().read(range_) if each[0] % 2)
+
+    platform = world.process()
+    lossy = LossyBroker(**{each.name: getattr(world.broker, each.name) for each in fields(world.broker)})
+    stager = MemoryStager(lossy, platform.evidence, platform.sink)
+    with pytest.raises(BatchBlockedError, match="no_unexplained_holes: 8 offsets"):
+        run_batch.run_once(replace(platform, make_stager=lambda: stager), "run-1")
+    assert world.times_published() == Counter()
 
 
 def test_s63_batch_of_holes_only_publishes_no_row_and_records_progress(world: World) -> None:
@@ -486,5 +585,6 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
     for _ in range(2):
         with platform.ledger.publication(attempt) as publication:
             publication.advance_positions()
-            publication.mark_published(platform.sink.publish(publication))
+            platform.sink.publish(publication)
+            publication.mark_published()
     assert set(world.times_published().values()) == {2}

@@ -15,7 +15,7 @@ from great_expectations import expectations as gxe
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
+from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, describe_holes
 from batchledger.batch import CheckResult, Position
 from batchledger.errors import CheckNotRunError
 
@@ -80,7 +80,10 @@ class IntegrityAuditor:
         """See the port."""
         table = build_facts_table(facts, balances, positions, reported)
         outcomes = _evaluate(table)
-        return [_explain(rule, outcomes[rule.check], table) for rule in RULES]
+        return [
+            each.with_note(describe_holes(facts)) if each.name == IntegrityCheck.NO_UNEXPLAINED_HOLES else each
+            for each in (_explain(rule, outcomes[rule.check], table) for rule in RULES)
+        ]
 
 
 def build_facts_table(

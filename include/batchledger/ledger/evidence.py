@@ -90,11 +90,11 @@ class PostgresEvidence:
             cursor.execute(sql.SQL("select count(distinct reader) from {}").format(visible_table(attempt)))
             return int(cursor.fetchall()[0][0])
 
-    def find_holes(self, attempt: Attempt, limit: int) -> Sequence[str]:
+    def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """See the port."""
         with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
-            cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id, "limit": limit})
-            return [f"{topic}[{partition}] {start}..{until}" for topic, partition, start, until in cursor]
+            cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
+            return [OffsetRange(TopicPartition(topic, number), start, until) for topic, number, start, until in cursor]
 
     def drop(self, attempt: Attempt) -> None:
         """See the port."""

@@ -46,6 +46,7 @@ class AttemptRecord:
     audited_at: datetime | None
     ended_at: datetime | None
     outcome: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,21 @@ class RangeRecord:
     tombstones: int | None
     filtered: int | None
     holes: int | None
+    aborted: int | None
+    markers: int | None
+    compacted: int | None
     accepted_loss: int | None
     unexplained: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """What a person decided about a batch."""
+
+    kind: str
+    decided_by: str
+    reason: str
+    decided_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,7 @@ class BatchHistory:
     """Everything the ledger knows of one batch."""
 
     batch: Batch
+    decisions: Sequence[DecisionRecord]
     attempts: Sequence[AttemptRecord]
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
@@ -99,18 +114,26 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
         attempts.execute(
-            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome from batchledger.attempt "
+            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error from batchledger.attempt "
             "where batch_id = %s order by number",
             [batch_id],
         )
         ranges = cursor.connection.cursor(row_factory=class_row(RangeRecord))
         ranges.execute(
             'select topic, partition, lower(offsets) as start, upper(offsets) as "until", accepted, duplicates, '
-            "quarantined, tombstones, filtered, holes, accepted_loss, unexplained from batchledger.batch_range "
-            "where batch_id = %s order by topic, partition, offsets",
+            "quarantined, tombstones, filtered, holes, aborted, markers, compacted, accepted_loss, unexplained "
+            "from batchledger.batch_range where batch_id = %s order by topic, partition, offsets",
             [batch_id],
         )
-        return BatchHistory(batch, attempts.fetchall(), ranges.fetchall(), ledger.load_checks(batch_id))
+        decisions = cursor.connection.cursor(row_factory=class_row(DecisionRecord))
+        decisions.execute(
+            "select kind, decided_by, reason, decided_at from batchledger.decision where batch_id = %s "
+            "order by decision_id",
+            [batch_id],
+        )
+        return BatchHistory(
+            batch, decisions.fetchall(), attempts.fetchall(), ranges.fetchall(), ledger.load_checks(batch_id)
+        )
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:

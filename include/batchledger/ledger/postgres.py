@@ -14,7 +14,18 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Lane, Position, Staged, TopicIdentity, fenced_by
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    CheckResult,
+    Decision,
+    Lane,
+    Position,
+    Staged,
+    TopicIdentity,
+    fenced_by,
+)
 from batchledger.database import connect, read_statement, transaction, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
@@ -77,10 +88,7 @@ class PostgresLedger:
                 [pipeline, Lane.LIVE, plan.lag_left_records, run],
             )
             batch_id = cursor.fetchall()[0][0]
-            parameters = {"batch_id": batch_id, "pipeline": pipeline, **_as_arrays(plan.ranges)}
-            cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
-            if cursor.rowcount != len(plan.ranges):
-                raise _plan_conflict(cursor, pipeline, plan)
+            _insert_ranges(cursor, pipeline, batch_id, plan.ranges)
             return _load_batch(cursor, batch_id)
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
@@ -115,6 +123,11 @@ class PostgresLedger:
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
 
+    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
+            end_attempt(cursor, attempt, "failed", reason)
+
     def load_reported_rows(self, attempt: Attempt) -> int:
         """See the port."""
         with transaction(self.dsn, f"load what was staged of {attempt.batch.label}") as cursor:
@@ -138,9 +151,7 @@ class PostgresLedger:
                 [state, batch_id, attempt.number],
             )
             _require_one(cursor, attempt)
-            cursor.execute(
-                read_statement(__package__, "store_balances"), {"batch_id": batch_id, **_balances_as_arrays(balances)}
-            )
+            _store_balances(cursor, batch_id, balances)
             parameters = [
                 {"batch_id": batch_id, "attempt": attempt.number, **asdict(check), "observed": Jsonb(check.observed)}
                 for check in checks
@@ -162,8 +173,35 @@ class PostgresLedger:
             )
             return [CheckResult(*row) for row in cursor]
 
+    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+        """See the port."""
+        with transaction(self.dsn, f"accept a loss of {pipeline}") as cursor:
+            _lock_pipeline(cursor, pipeline)
+            open_batch = _find_batch(cursor, pipeline=pipeline)
+            if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
+                cursor.execute(
+                    "update batchledger.batch set state = 'discarded' where batch_id = %s", [open_batch.batch_id]
+                )
+                end_attempt(cursor, Attempt(open_batch, open_batch.attempt, ""), "fenced")
+                _insert_decision(cursor, open_batch, "discard", decision)
+            cursor.execute(
+                "insert into batchledger.batch "
+                "(pipeline, lane, state, lag_left_records, planned_by, published_rows, published_at) "
+                "values (%s, 'live', 'published', 0, %s, 0, clock_timestamp()) returning batch_id",
+                [pipeline, decision.decided_by],
+            )
+            batch_id = cursor.fetchall()[0][0]
+            _insert_ranges(cursor, pipeline, batch_id, lost)
+            balances = [Balance(each, accepted_loss=len(each)) for each in lost]
+            _store_balances(cursor, batch_id, balances)
+            cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch_id})
+            cursor.execute("update batchledger.batch_range set published_live = true where batch_id = %s", [batch_id])
+            batch = _load_batch(cursor, batch_id)
+            _insert_decision(cursor, batch, "accept-loss", decision)
+            return batch
+
     @contextmanager
-    def publication(self, attempt: Attempt) -> Iterator[PostgresPublication]:
+    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """See the port."""
         label = attempt.batch.label
         with translate_errors(f"publish {label}"), connect(self.dsn) as connection:
@@ -173,7 +211,7 @@ class PostgresLedger:
             found = _load_batch(cursor, attempt.batch.batch_id)
             if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
                 raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
-            if found.attempt != attempt.number or found.state is not BatchState.AUDITED:
+            if found.attempt != attempt.number or found.state is not expected:
                 raise fenced_by(found, attempt)
             yield PostgresPublication(connection, attempt)
             _commit(connection, attempt)
@@ -248,17 +286,36 @@ def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Positio
     cursor.execute(read_statement(__package__, "insert_positions"), parameters)
 
 
-def _plan_conflict(cursor: Cursor, pipeline: str, plan: Plan) -> PositionConflictError:
+def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
+    parameters = {"batch_id": batch_id, "pipeline": pipeline, **_as_arrays(ranges)}
+    cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
+    if cursor.rowcount != len(ranges):
+        raise _plan_conflict(cursor, pipeline, ranges)
+
+
+def _store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -> None:
+    parameters = {"batch_id": batch_id, **_balances_as_arrays(balances)}
+    cursor.execute(read_statement(__package__, "store_balances"), parameters)
+
+
+def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision) -> None:
+    cursor.execute(
+        "insert into batchledger.decision (batch_id, kind, decided_by, reason) values (%s, %s, %s, %s)",
+        [batch.batch_id, kind, decision.decided_by, decision.reason],
+    )
+
+
+def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PositionConflictError:
     cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
     stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
     moved = [
         f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
-        for each in plan.ranges
+        for each in ranges
         if stored.get(each.partition) != each.start
     ]
     return PositionConflictError(
-        f"the plan of {pipeline} does not start at its stored position: {'; '.join(moved)}. Another run moved it in "
-        "the meantime; plan again.",
+        f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
+        f"meantime; look again with: batchledger plan {pipeline}.",
         pipeline=pipeline,
     )
 
@@ -283,6 +340,9 @@ def _as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
 
 
 def _balances_as_arrays(balances: Sequence[Balance]) -> dict[str, list[Any]]:
-    lines = ("accepted", "duplicates", "quarantined", "tombstones", "filtered", "holes", "accepted_loss")
+    lines = (
+        "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
+        "accepted_loss",
+    )  # fmt: skip
     arrays = {line: [getattr(each, line) for each in balances] for line in lines}
     return _as_arrays([each.range for each in balances]) | arrays

@@ -6,10 +6,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, Lane
+from batchledger.batch import Attempt, Lane, position_conflict
 from batchledger.database import read_statement
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
+from batchledger.offsets import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,8 @@ class PostgresPublication:
                     return
                 raise psycopg.Rollback(savepoint)
             cursor.execute(read_statement(__package__, "find_moved_positions"), {"batch_id": batch.batch_id})
-            moved = [
-                f"{topic}[{partition}] expected {start}, found {found}" for topic, partition, start, found in cursor
-            ]
-        raise PositionConflictError(
-            f"{batch.label} cannot be published: the stored position is not where its ranges start: "
-            f"{'; '.join(moved)}. Somebody else moved it; nothing was changed. See who: batchledger batches "
-            f"{batch.pipeline}.",
-            batch_id=batch.batch_id,
-            moved=moved,
-        )
+            found = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
+        raise position_conflict(batch, found)
 
     def publish_quarantine(self) -> None:
         """See the port."""
@@ -90,7 +83,7 @@ class PostgresPublication:
                     batch_id=batch.batch_id,
                 )
 
-    def mark_published(self, rows: int) -> None:
+    def mark_published(self) -> None:
         """See the port."""
         batch = self.attempt.batch
         with self.connection.cursor() as cursor:
@@ -114,7 +107,7 @@ class PostgresPublication:
             cursor.execute(
                 "update batchledger.batch set state = 'published', published_at = clock_timestamp(), "
                 "published_rows = %s where batch_id = %s",
-                [rows, batch.batch_id],
+                [self.accepted_rows, batch.batch_id],
             )
             end_attempt(cursor, self.attempt, "published")
 
@@ -125,9 +118,10 @@ class PostgresPublication:
             return int(cursor.fetchall()[0][0])
 
 
-def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:
-    """Record how an attempt ended."""
+def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str, error: str | None = None) -> None:
+    """Record how an attempt ended, unless it had ended before; publishing ends it whatever came before."""
     cursor.execute(
-        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %s where batch_id = %s and number = %s",
-        [outcome, attempt.batch.batch_id, attempt.number],
+        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %(outcome)s, error = %(error)s "
+        "where batch_id = %(batch_id)s and number = %(number)s and (outcome is null or %(outcome)s = 'published')",
+        {"outcome": outcome, "error": error, "batch_id": attempt.batch.batch_id, "number": attempt.number},
     )

@@ -5,4 +5,3 @@ left join (select topic, partition, range_agg(offsets) as offsets from {visible}
 cross join lateral unnest(int8multirange(r.offsets) - coalesce(v.offsets, int8multirange())) as hole
 where r.batch_id = %(batch_id)s
 order by r.topic, r.partition, hole
-limit %(limit)s

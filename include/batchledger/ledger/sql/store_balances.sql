@@ -1,10 +1,14 @@
 update batchledger.batch_range r
 set accepted = b.accepted, duplicates = b.duplicates, quarantined = b.quarantined, tombstones = b.tombstones,
-    filtered = b.filtered, holes = b.holes, accepted_loss = b.accepted_loss
+    filtered = b.filtered, aborted = b.aborted, markers = b.markers, compacted = b.compacted,
+    holes = b.aborted + b.markers + b.compacted, accepted_loss = b.accepted_loss
 from unnest(
     %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[], %(accepted)s::bigint[],
     %(duplicates)s::bigint[], %(quarantined)s::bigint[], %(tombstones)s::bigint[], %(filtered)s::bigint[],
-    %(holes)s::bigint[], %(accepted_loss)s::bigint[]
-) as b (topic, partition, start, until, accepted, duplicates, quarantined, tombstones, filtered, holes, accepted_loss)
+    %(aborted)s::bigint[], %(markers)s::bigint[], %(compacted)s::bigint[], %(accepted_loss)s::bigint[]
+) as b (
+    topic, partition, start, until, accepted,
+    duplicates, quarantined, tombstones, filtered,
+    aborted, markers, compacted, accepted_loss)
 where r.batch_id = %(batch_id)s and r.topic = b.topic and r.partition = b.partition
     and r.offsets = int8range(b.start, b.until)

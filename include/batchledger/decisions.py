@@ -1,0 +1,46 @@
+"""What a person decides when the pipeline cannot: each decision is checked against the source, then recorded.
+
+A decision says who, why and exactly which offsets; the ledger keeps it for ever (I1 holds across an accepted loss,
+because the loss is a range of its own).
+"""
+
+import logging
+from collections.abc import Sequence
+
+from batchledger.batch import Batch, Decision
+from batchledger.errors import LossRefusedError
+from batchledger.offsets import OffsetRange, describe_ranges
+from batchledger.planning import check_identity, choose_first_positions, find_losses
+from batchledger.run_batch import Platform
+
+logger = logging.getLogger(__name__)
+
+
+def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+    """Account for offsets that Kafka no longer holds, and move exactly their partitions past them.
+
+    Each range has to start at the position of its partition and to lie below the log start: what can still be read is
+    never given up. Raises LossRefusedError, TopicChangedError, PositionConflictError.
+    """
+    rules, ledger = platform.rules, platform.ledger
+    stored = {
+        each.partition: each for each in ledger.load_positions(rules.name) if each.partition.topic in rules.topics
+    }
+    log = platform.source.read_log(rules.topics)
+    # A partition that lost its beginning before it was ever planned has no position yet.
+    first = choose_first_positions(stored, log, rules.start, {}) if stored else ()
+    check_identity((*stored.values(), *first), log)
+    real = find_losses((*stored.values(), *first), log)
+    for each in lost:
+        if not any(
+            each.start == one.start and each.until <= one.until and each.partition == one.partition for one in real
+        ):
+            raise LossRefusedError(
+                f"{each} cannot be accepted as lost: lost are {describe_ranges(real) or 'no offsets at all'}. Only "
+                "what Kafka has removed before it was read can be given up, from the stored position on.",
+                range=str(each),
+            )
+    ledger.store_first_positions(rules.name, first)
+    batch = ledger.accept_loss(rules.name, lost, decision)
+    logger.warning("%s accepts the loss of %s: %s", batch.label, describe_ranges(batch.ranges), decision.reason)
+    return batch

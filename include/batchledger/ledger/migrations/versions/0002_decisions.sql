@@ -1,0 +1,23 @@
+-- Holes by class, decisions of people, and attempts that ended with an error.
+
+alter table batchledger.batch_range
+    add column aborted    bigint,
+    add column markers    bigint,
+    add column compacted  bigint;
+comment on column batchledger.batch_range.holes is 'aborted + markers + compacted; null classes are of batches before this migration.';
+
+alter table batchledger.attempt
+    add column error text,
+    drop constraint attempt_outcome_check,
+    add constraint attempt_outcome_check check (outcome in ('published', 'blocked', 'fenced', 'failed'));
+
+create table batchledger.decision (
+    decision_id  bigint generated always as identity primary key,
+    batch_id     bigint not null references batchledger.batch,
+    kind         text not null check (kind in ('accept-loss', 'discard')),
+    decided_by   text not null,
+    reason       text not null check (reason <> ''),
+    decided_at   timestamptz not null default now()
+);
+create index decision_by_batch on batchledger.decision (batch_id);
+comment on table batchledger.decision is 'What a person decided about a batch. An accepted loss is a batch of its own, so its ranges are in batch_range.';

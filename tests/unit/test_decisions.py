@@ -1,0 +1,136 @@
+"""What a person may decide: an accepted loss is exact, recorded, and moves nothing else."""
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.accounting import Balance
+from batchledger.batch import BatchState, Decision
+from batchledger.decisions import accept_loss
+from batchledger.errors import FencedError, LossError, LossRefusedError, TopicChangedError
+from batchledger.offsets import OffsetRange, TopicPartition
+from tests.fakes.world import PIPELINE, World
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+BY_ANA = Decision("ana@host", "retention was too short over the holidays")
+LOST = OffsetRange(ORDERS_0, 10, 14)
+
+
+@pytest.fixture
+def world() -> World:
+    """Ten records of each partition are published; of the next ten of partition 0, four are expired."""
+    world = World()
+    world.broker.create_topic("orders", 2)
+    for partition in (ORDERS_0, ORDERS_1):
+        world.produce(partition, 10)
+    run_batch.run_once(world.process(), "first")
+    world.produce(ORDERS_0, 10)
+    world.broker.expire(ORDERS_0, before=14)
+    return world
+
+
+def next_offsets(world: World) -> list[int]:
+    return [each.next_offset for each in world.process().ledger.load_positions(PIPELINE)]
+
+
+def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(world: World) -> None:
+    """I1 holds across it, and the balance shows it ever after."""
+    batch = accept_loss(world.process(), [LOST], BY_ANA)
+    stored = world.database.committed.batches[batch.batch_id]
+    assert (batch.state, batch.ranges) == (BatchState.PUBLISHED, (LOST,))
+    assert stored.balances == (Balance(LOST, accepted_loss=4),)
+    assert world.database.committed.decisions[batch.batch_id] == BY_ANA
+    assert next_offsets(world) == [14, 10]
+    following = run_batch.run_once(world.process(), "second")
+    assert following is not None
+    assert following.ranges == (OffsetRange(ORDERS_0, 14, 20),)
+    assert sorted(offset for partition, offset in world.times_published() if partition == ORDERS_0) == [
+        *range(10),
+        *range(14, 20),
+    ]
+
+
+def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world: World) -> None:
+    with pytest.raises(LossError, match=r'batchledger accept-loss PIPELINE "orders\[0\] 10\.\.14" --reason WHY'):
+        run_batch.run_once(world.process(), "second")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        OffsetRange(ORDERS_0, 10, 15),  # 14 can still be read
+        OffsetRange(ORDERS_0, 11, 14),  # would leave a gap at 10
+        OffsetRange(ORDERS_0, 5, 14),  # 5 to 10 are published
+        OffsetRange(ORDERS_1, 10, 14),  # nothing is lost there
+        OffsetRange(TopicPartition("orders", 7), 0, 1),
+    ],
+    ids=str,
+)
+def test_what_is_not_lost_cannot_be_given_up(world: World, refused: OffsetRange) -> None:
+    before = world.database.committed
+    with pytest.raises(LossRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
+        accept_loss(world.process(), [LOST, refused], BY_ANA)
+    assert world.database.committed.positions == before.positions
+    assert world.database.committed.batches == before.batches
+
+
+def test_loss_can_be_accepted_in_part(world: World) -> None:
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 10, 12)], BY_ANA)
+    assert next_offsets(world) == [12, 10]
+    with pytest.raises(LossError, match=r"orders\[0\] 12\.\.14"):
+        run_batch.plan(world.process(), "second")
+
+
+def test_open_batch_over_the_lost_offsets_is_discarded_and_the_rest_of_it_planned_again() -> None:
+    """The records expired between plan and stage."""
+    world = World()
+    world.broker.create_topic("orders", 2)
+    for partition in (ORDERS_0, ORDERS_1):
+        world.produce(partition, 10)
+    planned = run_batch.plan(world.process(), "first")
+    assert planned is not None
+    world.broker.expire(ORDERS_0, before=3)
+    with pytest.raises(LossError, match=r"orders\[0\] 0\.\.3"):
+        run_batch.stage(world.process(), planned.batch_id, "first")
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA)
+    assert world.process().ledger.load_batch(planned.batch_id).state is BatchState.DISCARDED
+    with pytest.raises(FencedError, match="discarded"):
+        run_batch.stage(world.process(), planned.batch_id, "first")
+    batch = run_batch.run_once(world.process(), "second")
+    assert batch is not None
+    assert batch.ranges == (OffsetRange(ORDERS_0, 3, 10), OffsetRange(ORDERS_1, 0, 10))
+
+
+def test_open_batch_over_other_partitions_stays_as_it_is(world: World) -> None:
+    accept_loss(world.process(), [LOST], BY_ANA)
+    run_batch.run_once(world.process(), "second")
+    world.produce(ORDERS_1, 5)
+    planned = run_batch.plan(world.process(), "third")
+    assert planned is not None
+    assert {each.partition for each in planned.ranges} == {ORDERS_1}
+    world.produce(ORDERS_0, 5)
+    world.broker.expire(ORDERS_0, before=22)
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 20, 22)], BY_ANA)
+    batch = run_batch.run_once(world.process(), "third")
+    assert batch is not None
+    assert (batch.batch_id, batch.ranges) == (planned.batch_id, planned.ranges)
+
+
+def test_added_partition_that_lost_its_beginning_can_be_accepted_before_it_was_ever_planned(world: World) -> None:
+    accept_loss(world.process(), [LOST], BY_ANA)
+    run_batch.run_once(world.process(), "second")
+    added = world.broker.add_partition("orders")
+    world.produce(added, 5)
+    world.broker.expire(added, before=2)
+    with pytest.raises(LossError, match=r"orders\[2\] 0\.\.2"):
+        run_batch.plan(world.process(), "third")
+    accept_loss(world.process(), [OffsetRange(added, 0, 2)], BY_ANA)
+    batch = run_batch.run_once(world.process(), "third")
+    assert batch is not None
+    assert batch.ranges == (OffsetRange(added, 2, 5),)
+
+
+def test_loss_of_another_topic_under_the_same_name_cannot_be_accepted(world: World) -> None:
+    world.broker.delete_topic("orders")
+    world.broker.create_topic("orders", 2)
+    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+        accept_loss(world.process(), [LOST], BY_ANA)
