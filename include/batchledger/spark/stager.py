@@ -34,7 +34,10 @@ POLL_TIMEOUT_MILLISECONDS = 25_000
 
 @dataclass(frozen=True)
 class SparkStager:
-    """See the port. ``open_session`` yields a session and cleans up after it."""
+    """See the port. ``open_session`` yields a session and cleans up after it.
+
+    ``isolation`` is a parameter only so that a test can show what another value than the default would do.
+    """
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
     source_options: Mapping[str, str] = field(repr=False)
@@ -42,6 +45,7 @@ class SparkStager:
     transform: str | None
     evidence: Evidence
     sink: Sink
+    isolation: str = "read_committed"
 
     def stage(self, attempt: Attempt) -> Staged:
         """See the port."""
@@ -76,7 +80,8 @@ class SparkStager:
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
         # Otherwise a timestamp without a zone would mean another moment on another server.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        decoded = decode_json(read_ranges(spark, attempt.batch.ranges, self.source_options), self.columns)
+        raw = read_ranges(spark, attempt.batch.ranges, self.source_options, self.isolation)
+        decoded = decode_json(raw, self.columns)
         good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
         evidence = self.evidence.open(attempt)
         if transform is None:
@@ -89,7 +94,9 @@ class SparkStager:
         return [(row.task, row.written) for row in written.collect()]
 
 
-def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str]) -> DataFrame:
+def read_ranges(
+    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
+) -> DataFrame:
     """Return the records of exactly ``ranges``, one range per partition, with key, value and headers as bytes."""
     starts: dict[str, dict[str, int]] = {}
     untils: dict[str, dict[str, int]] = {}
@@ -105,7 +112,7 @@ def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Map
         "endingOffsets": json.dumps(untils),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
+        "kafka.isolation.level": isolation,
         "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
     }
     return spark.read.format("kafka").options(**{**options, **explicit}).load()

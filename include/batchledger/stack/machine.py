@@ -1,9 +1,9 @@
 """What the machine has to offer before a service can start: Java, free ports, disk space. Each lack is one sentence."""
 
-import contextlib
 import dataclasses
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -16,6 +16,7 @@ from batchledger.stack.home import Home, Ports, port_variable
 HOST = "127.0.0.1"
 OLDEST_JAVA = 17
 NEEDED_BYTES = 3 * 2**30
+_NEVER_EPHEMERAL = range(20_000, 32_000)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
@@ -45,13 +46,11 @@ def check_ports(services: Iterable[str], port_by_service: Mapping[str, int]) -> 
 
 
 def choose_free_ports() -> Ports:
-    """Ports that nobody listens on now; all are held until the last is chosen, so they differ."""
+    """Ports that nobody listens on now, and that no outgoing connection is given while a service is down."""
     names = [each.name for each in dataclasses.fields(Ports)]
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return Ports(**{name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)})
+    candidates = secrets.SystemRandom().sample(_NEVER_EPHEMERAL, 100 * len(names))
+    free = (port for port in candidates if _is_free(port))
+    return Ports(**{name: next(free) for name in names})
 
 
 def check_disk(home: Home) -> None:

@@ -16,6 +16,15 @@ from psycopg import sql
 from batchledger.torture.records import Record, payload_of
 
 _SILENCE_SECONDS = 60.0
+_CONSUMER = {
+    "group.id": "torture-checker",
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    # Records expire only when they were read; what is left of a transaction behind them may go as well.
+    "auto.offset.reset": "earliest",
+    "log_level": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,7 @@ class LogReader:
 
     def read(self) -> None:
         """Read to the last stable offset of every partition. Raises TimeoutError when the broker is silent."""
-        settings = {"group.id": "torture-checker", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = Consumer({**self.options, **settings, "enable.partition.eof": True, "log_level": 0})
+        consumer = Consumer({**self.options, **_CONSUMER})
         try:
             partitions = consumer.list_topics(self.topic, timeout=_SILENCE_SECONDS).topics[self.topic].partitions
             starts = {each: self._next_offset_by_partition.get(each, OFFSET_BEGINNING) for each in partitions}

@@ -107,8 +107,9 @@ class Writer:
             return False
 
     def settle(self) -> None:
-        """End every transaction that a failure has left open, so that it holds nobody up. Raises KafkaException."""
-        self._producer(is_transactional=True)
+        """End the transaction that a failure may have left open, so that it holds nobody up. Raises KafkaException."""
+        if self._generation:
+            self._producer(is_transactional=True)
 
     def _producer(self, *, is_transactional: bool) -> Producer:
         if is_transactional not in self._producers:

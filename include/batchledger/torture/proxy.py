@@ -43,6 +43,7 @@ class Link:
     target: int
     loop: asyncio.AbstractEventLoop = field(repr=False)
     _tunnels: set[_Tunnel] = field(default_factory=set, repr=False)
+    _server: asyncio.Server | None = field(default=None, repr=False)
     _delay_seconds: float = 0.0
     _flows: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     _must_lose_reply: bool = False
@@ -73,11 +74,19 @@ class Link:
         """End whatever was done; connections that were held up are reset, because their data is lost."""
         self._call(self._heal)
 
-    async def serve(self) -> None:
-        """Listen until the loop ends."""
+    async def open(self) -> None:
+        """Listen."""
         self._flows.set()
-        server = await asyncio.start_server(self._connect, HOST, self.port)
-        await server.start_serving()
+        self._server = await asyncio.start_server(self._connect, HOST, self.port)
+
+    async def close(self) -> None:
+        """Listen no more, and end every connection."""
+        if self._server is not None:
+            self._server.close()
+        self._flows.set()
+        while self._tunnels:
+            self._cut()
+            await asyncio.sleep(0.01)
 
     def _call(self, act: Callable[[], object]) -> None:
         """Let the loop's thread do it, and return when it is done."""
@@ -145,8 +154,11 @@ def run_proxy(target_by_port: Mapping[int, int]) -> Iterator[list[Link]]:
     thread.start()
     try:
         for link in links:
-            asyncio.run_coroutine_threadsafe(link.serve(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(link.open(), loop).result(10)
         yield links
     finally:
+        for link in links:
+            asyncio.run_coroutine_threadsafe(link.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+        loop.close()

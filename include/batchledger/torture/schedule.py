@@ -38,7 +38,8 @@ class FaultKind(StrEnum):
     DELAY = "connections delayed"
     BLACK_HOLE = "connections black-holed"
     LOSE_COMMIT_REPLY = "COMMIT reply lost"
-    OPEN_TRANSACTION = "producer transaction left open"
+    COMMIT_LATE = "producer transaction left open, then committed"
+    ABORT_LATE = "producer transaction left open, then aborted"
     EXPIRE_RECORDS = "records expired"
     ADD_PARTITION = "partition added"
 
@@ -52,12 +53,16 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` how long later or how long."""
+    """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` how long later or how long.
+
+    ``successor_point`` is how far the worker that takes over gets before a paused one wakes up; empty means its end.
+    """
 
     kind: FaultKind
     point: str = ""
     seconds: float = 0.0
     way: Way | None = None
+    successor_point: str = ""
 
     def __str__(self) -> str:
         way = f" to {self.way}" if self.way else ""
@@ -145,6 +150,10 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         *(Fault(kinds.KILL_WORKER, point) for point in (*points, "committed")),
         *(Fault(kinds.KILL_WORKER_AT_RANDOM, seconds=chance.uniform(0, 1.5)) for _ in range(2)),
         *(Fault(kinds.PAUSE_WORKER, point) for point in (*STAGING_POINTS[1:], chance.choice(publishing))),
+        *(
+            Fault(kinds.PAUSE_WORKER, chance.choice(STAGING_POINTS), successor_point=point)
+            for point in chance.sample(points, 2)
+        ),
         *(Fault(kinds.TWO_WORKERS, point) for point in ("plan_stored", "staged")),
         *(Fault(kinds.CRASH_POSTGRES, point) for point in ("staging_sealed", "audited", chance.choice(publishing))),
         Fault(kinds.CRASH_POSTGRES, "attempt_opened", chance.uniform(0, 0.7)),
@@ -156,9 +165,8 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         Fault(kinds.CUT, chance.choice(publishing), way=Way.WAREHOUSE),
         *(Fault(kinds.DELAY, seconds=chance.uniform(0.005, 0.03), way=way) for way in Way),
         *(Fault(kinds.BLACK_HOLE, "attempt_opened", chance.uniform(0, 0.7), way) for way in Way),
-        Fault(kinds.LOSE_COMMIT_REPLY, "before_commit"),
-        Fault(kinds.LOSE_COMMIT_REPLY, "rows_moved" if mode == EXACTLY_ONCE else BETWEEN_COMMITS),
-        Fault(kinds.OPEN_TRANSACTION),
+        *(Fault(kinds.LOSE_COMMIT_REPLY, point) for point in ("before_commit", chance.choice(publishing))),
+        Fault(chance.choice((kinds.COMMIT_LATE, kinds.ABORT_LATE))),
         Fault(kinds.EXPIRE_RECORDS),
         Fault(kinds.ADD_PARTITION),
     ]

@@ -17,6 +17,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Self
 
+from batchledger.torture.sabotage import Protection, build_platform_without
+
 PRELOADED = (
     "batchledger.cli",
     "batchledger.wiring",
@@ -35,7 +37,7 @@ class Order:
     pipeline: str
     run: str
     gates: tuple[str, ...] = ()
-    without: str | None = None
+    without: Protection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,6 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     from batchledger import run_batch
     from batchledger.config import load_pipeline
     from batchledger.errors import BatchledgerError
-    from batchledger.torture.sabotage import build_platform_without
 
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
     logger = logging.getLogger("batchledger")
