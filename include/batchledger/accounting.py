@@ -9,11 +9,11 @@ visible record. On a topic with ``holes: none`` the 3 are unexplained and the ba
 ``holes: transactional`` they are holes (commit markers, aborted records) and 296 + 1 + 3 = 300 closes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from batchledger.offsets import OffsetRange
+from batchledger.offsets import OffsetRange, TopicPartition
 
 
 class HolePolicy(StrEnum):
@@ -65,6 +65,19 @@ class TargetCount:
     distinct_offsets: int
     first_offset: int
     last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoleEvidence:
+    """What a second read, by another client, found where the stage step saw no record.
+
+    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level.
+    """
+
+    committed: tuple[OffsetRange, ...]
+    uncommitted: tuple[OffsetRange, ...]
+    log_start_by_partition: Mapping[TopicPartition, int]
+    compacted_topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

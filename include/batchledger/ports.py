@@ -10,7 +10,15 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, StagedRange, TargetCount, WitnessedRange
+from batchledger.accounting import (
+    Balance,
+    HoleEvidence,
+    IntegrityCheck,
+    RangeFacts,
+    StagedRange,
+    TargetCount,
+    WitnessedRange,
+)
 from batchledger.batch import Attempt, Batch, CheckResult, LogState, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
@@ -41,6 +49,15 @@ class SourceLog(Protocol):
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """Read the given offsets again, by another client than the stage step used, under both isolation levels.
+
+        A hole below the log start is not seen; the log start tells. Returns or raises within 60 s of reading, plus 1 s
+        for each 100,000 offsets between the first and the last hole of a partition: ServiceUnavailableError when they
+        could not be read in that time, TopicChangedError when the log ends before a hole does. Needs READ and DESCRIBE
+        on the topics, and DESCRIBE_CONFIGS, without which no topic counts as compacted.
+        """
 
 
 class Publication(Protocol):

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionLog, TopicIdentity
-from batchledger.errors import ServiceUnavailableError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,15 +22,35 @@ class Record:
 
 @dataclass
 class MemoryPartition:
-    """The log of one partition; None is an offset without a visible record. Offsets below ``log_start`` are gone."""
+    """The log of one partition; None is an offset without a visible record. Offsets below ``log_start`` are gone.
+
+    ``undecided`` and ``aborted`` are the records that only read_uncommitted shows, by offset.
+    """
 
     log: list[Record | None] = field(default_factory=list)
     log_start: int = 0
+    undecided: dict[int, Record] = field(default_factory=dict)
+    aborted: dict[int, Record] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
-        """The next offset to be written; there are no open transactions here."""
+        """The last stable offset: everything before it is decided."""
+        return min(self.undecided, default=self.high_watermark)
+
+    @property
+    def high_watermark(self) -> int:
+        """The next offset to be written."""
         return len(self.log)
+
+    def find_committed(self, offset: int) -> Record | None:
+        """What read_committed shows at an offset."""
+        return self.log[offset] if self.log_start <= offset < self.end else None
+
+    def find_any(self, offset: int) -> Record | None:
+        """What read_uncommitted shows at an offset."""
+        if not self.log_start <= offset < self.high_watermark:
+            return None
+        return self.log[offset] or self.aborted.get(offset) or self.undecided.get(offset)
 
 
 @dataclass
@@ -39,12 +60,16 @@ class MemoryBroker:
     cluster_id: str = "cluster-a"
     partitions: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    config_by_topic: dict[str, Mapping[str, str]] = field(default_factory=dict)
     next_offset_by_group: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     is_down: bool = False
     _topics_created: int = 0
 
-    def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
+    def create_topic(
+        self, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> list[TopicPartition]:
         """Create a topic, also one that existed before: it then gets another id."""
+        self.config_by_topic[topic] = {"cleanup.policy": "delete", "retention.ms": "604800000", **(config or {})}
         self._topics_created += 1
         self.topic_ids[topic] = f"topic-{self._topics_created}"
         return [self.add_partition(topic) for _ in range(partitions)]
@@ -67,6 +92,30 @@ class MemoryBroker:
     def append_holes(self, partition: TopicPartition, count: int = 1) -> None:
         """Write offsets that show no record: markers, aborted records."""
         self.partitions[partition].log.extend([None] * count)
+
+    def append_undecided(
+        self, partition: TopicPartition, *values: bytes, timestamp: datetime = DEFAULT_TIMESTAMP
+    ) -> None:
+        """Write records of a transaction that stays open until it is decided; one a partition."""
+        held = self.partitions[partition]
+        for value in values:
+            held.undecided[held.high_watermark] = Record(value, timestamp)
+            held.log.append(None)
+
+    def commit(self, partition: TopicPartition) -> None:
+        """Decide the open transaction; the marker takes an offset."""
+        held = self.partitions[partition]
+        for offset, record in held.undecided.items():
+            held.log[offset] = record
+        held.undecided.clear()
+        held.log.append(None)
+
+    def abort(self, partition: TopicPartition) -> None:
+        """Decide the open transaction; the marker takes an offset."""
+        held = self.partitions[partition]
+        held.aborted.update(held.undecided)
+        held.undecided.clear()
+        held.log.append(None)
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         """Remove what lies below ``before``, as retention does."""
@@ -115,7 +164,7 @@ class MemorySourceLog:
         for partition in partitions:
             held = self.broker.partitions[partition]
             for offset in range(held.log_start, held.end):
-                record = held.log[offset]
+                record = held.find_committed(offset)
                 if record is not None and record.timestamp >= at:
                     found[partition] = offset
                     break
@@ -126,3 +175,28 @@ class MemorySourceLog:
         self.broker.require_up()
         for partition, next_offset in next_offset_by_partition.items():
             self.broker.next_offset_by_group[group, partition] = next_offset
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """See the port."""
+        self.broker.require_up()
+        committed, uncommitted = [], []
+        for hole in merge_ranges(holes):
+            held = self.broker.partitions[hole.partition]
+            if hole.until > held.high_watermark:
+                raise TopicChangedError(f"could not look into {hole}: the log ends at {held.high_watermark}.")
+            for offset in range(hole.start, hole.until):
+                if held.find_any(offset):
+                    uncommitted.append(OffsetRange(hole.partition, offset, offset + 1))
+                if held.find_committed(offset):
+                    committed.append(OffsetRange(hole.partition, offset, offset + 1))
+        partitions = {each.partition for each in holes}
+        return HoleEvidence(
+            committed=tuple(merge_ranges(committed)),
+            uncommitted=tuple(merge_ranges(uncommitted)),
+            log_start_by_partition={each: self.broker.partitions[each].log_start for each in partitions},
+            compacted_topics=frozenset(
+                each.topic
+                for each in partitions
+                if "compact" in self.broker.config_by_topic[each.topic]["cleanup.policy"]
+            ),
+        )
