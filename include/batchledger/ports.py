@@ -47,11 +47,17 @@ class SourceLog(Protocol):
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """Return the first offset whose timestamp is at or after ``at``; absent when there is none."""
 
-    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
-        """Read the given offsets again, by another client than the stage step used, under both isolation levels."""
-
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """Read the given offsets again, by another client than the stage step used, under both isolation levels.
+
+        A hole below the log start is not seen; the log start tells. Returns or raises within 60 s of reading, plus 1 s
+        for each 100,000 offsets between the first and the last hole of a partition: ServiceUnavailableError when they
+        could not be read in that time, TopicChangedError when the log ends before a hole does. Needs READ and DESCRIBE
+        on the topics, and DESCRIBE_CONFIGS, without which no topic counts as compacted.
+        """
 
 
 class Publication(Protocol):
