@@ -85,7 +85,7 @@ class Rig:
         """SIGKILL to every process of a service at once."""
         self.say(f"killing {service}")
         for process in self.members(service):
-            _send(process, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
         processes.stop(lambda: self.members(service), deadline_seconds=0)
 
     def restart_postgres(self) -> None:
@@ -93,13 +93,19 @@ class Rig:
         self.say("restarting PostgreSQL")
         record = processes.Record.read(self.home, "postgres")
         if record is not None and record.leader is not None:
-            _send(record.leader, signal.SIGINT)
+            send_signal(record.leader, signal.SIGINT)
         processes.stop(lambda: self.members("postgres"), deadline_seconds=20, first_signal=signal.SIGINT)
         self.start("postgres")
 
     def members(self, service: str) -> list[psutil.Process]:
         """The living processes of a service."""
         return processes.find_members(self.home, local_stack.ALL_SERVICES)[service]
+
+    def descendants(self, service: str) -> list[psutil.Process]:
+        """The processes below the one that was started as the service: quicker to find than all members."""
+        record = processes.Record.read(self.home, service)
+        leader = record.leader if record else None
+        return leader.children(recursive=True) if leader else []
 
     def heal_network(self) -> None:
         """Let everything through again."""
@@ -149,6 +155,15 @@ class Rig:
         with psycopg.connect(self.dsn) as connection:
             query = "select count(*) from batchledger.batch where pipeline = %s and state = 'published'"
             return int(connection.execute(query, [pipeline]).fetchall()[0][0])
+
+    def attempted_state(self, pipeline: str) -> str | None:
+        """In which state the newest batch is that somebody has begun to work on, as the ledger says."""
+        with psycopg.connect(self.dsn) as connection:
+            query = (
+                "select state from batchledger.batch where pipeline = %s and attempt > 0 order by batch_id desc limit 1"
+            )
+            found = connection.execute(query, [pipeline]).fetchone()
+            return found[0] if found else None
 
     def published_offsets(self, pipeline: str) -> dict[int, int]:
         """Up to where each partition is published, as the ledger says; only to plan what may expire."""
@@ -208,7 +223,8 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(each)
 
 
-def _send(process: psutil.Process, number: int) -> None:
+def send_signal(process: psutil.Process, number: int) -> None:
+    """Send a signal to a process that may be gone."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:

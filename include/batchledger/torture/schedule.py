@@ -55,7 +55,8 @@ class Way(StrEnum):
 class Fault:
     """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` how long later or how long.
 
-    ``successor_point`` is how far the worker that takes over gets before a paused one wakes up; empty means its end.
+    For a task of Airflow ``point`` is the state in which it has the batch. ``successor_point`` is how far
+    the worker that takes over gets before a paused one wakes up; empty means its end.
     """
 
     kind: FaultKind
@@ -104,7 +105,7 @@ def plan_rounds(seed: int, rounds: int, modes: Sequence[str]) -> list[Round]:
         mode = modes[(number - 1) % len(modes)]
         faults: tuple[Fault, ...]
         if number in airflow_rounds:
-            faults = (Fault(FaultKind.KILL_AIRFLOW_TASK, point=chance.choice(("stage", "publish"))),)
+            faults = (Fault(FaultKind.KILL_AIRFLOW_TASK, point=chance.choice(("planned", "staged", "audited"))),)
         else:
             faults = next(deck_by_mode[mode])
         planned.append(Round(number, mode, _choose_chunks(chance, 3), _choose_chunks(chance, 2), faults))
