@@ -22,6 +22,7 @@ from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
+from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
     help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(commands.up)
 app.command()(commands.down)
 app.command()(commands.status)
+app.command()(torture_commands.torture)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

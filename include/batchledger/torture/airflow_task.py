@@ -11,6 +11,7 @@ import psutil
 
 from batchledger.airflow_api import AirflowApi
 from batchledger.torture.rig import Rig, send_signal
+from batchledger.torture.schedule import Fault
 
 _PARSE_SECONDS = 60.0
 _RUN_SECONDS = 60.0
@@ -18,8 +19,8 @@ _POLL_SECONDS = 0.02
 _IDLE = "<idle>"
 
 
-def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, state: str) -> bool:
-    """Trigger the pipeline, wait until an attempt has its batch in ``state``, kill what is at work then.
+def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, fault: Fault) -> bool:
+    """Trigger the pipeline, wait until its batch is in the state that the fault names, kill what is at work then.
 
     Returns whether there was something to kill. Raises ServiceUnavailableError when Airflow does not answer.
     """
@@ -27,7 +28,8 @@ def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, state: str) 
     airflow.trigger(pipeline)
     deadline = time.monotonic() + _RUN_SECONDS
     while time.monotonic() < deadline:
-        if rig.attempted_state(pipeline) == state:
+        if rig.attempted_state(pipeline) == fault.point:
+            time.sleep(fault.seconds)
             victims = _at_work(rig)
             for process in victims:
                 send_signal(process, signal.SIGKILL)

@@ -13,8 +13,8 @@ from batchledger.torture.checker import Differences, LogReader, compare, read_ta
 from batchledger.torture.faults import Subject, Tormentor
 from batchledger.torture.producer import Journal, Writer, new_topic_name, write_all
 from batchledger.torture.rig import Rig
-from batchledger.torture.sabotage import Protection, overlaps_allowed
-from batchledger.torture.schedule import Fault, Round
+from batchledger.torture.sabotage import overlaps_allowed
+from batchledger.torture.schedule import Fault, Protection, Round
 from batchledger.torture.worker import Crew
 
 ROUNDS_PER_CHECK = 10

@@ -142,12 +142,12 @@ def _find_out_of_order(rows: Sequence[Row]) -> list[str]:
     for arrivals in rows_by_key.values():
         seen: set[str] = set()
         newest = -1
-        for each in (row.record for row in arrivals):
-            if each.record_id in seen:
+        for record in (row.record for row in arrivals):
+            if record.record_id in seen:
                 continue
-            seen.add(each.record_id)
-            if each.sequence < newest:
-                late.append(each.record_id)
+            seen.add(record.record_id)
+            if record.sequence < newest:
+                late.append(record.record_id)
                 break
-            newest = each.sequence
+            newest = record.sequence
     return late

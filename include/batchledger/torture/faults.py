@@ -6,7 +6,7 @@ worker makes of it is not judged here: only log and target are, later.
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
@@ -15,10 +15,10 @@ from batchledger.airflow_api import AirflowApi
 from batchledger.torture.airflow_task import kill_airflow_task
 from batchledger.torture.checker import LogReader
 from batchledger.torture.producer import Writer
+from batchledger.torture.proxy import Link
 from batchledger.torture.records import Guarantee
 from batchledger.torture.rig import Rig
-from batchledger.torture.sabotage import Protection
-from batchledger.torture.schedule import Fault, FaultKind, Way
+from batchledger.torture.schedule import Fault, FaultKind, Protection, Way
 from batchledger.torture.worker import Crew, Order, Worker
 
 GATE_SECONDS = 40.0
@@ -74,41 +74,30 @@ class Tormentor:
 
     def _strike(self, fault: Fault, subject: Subject) -> bool:
         link = self.rig.link_by_way[fault.way or Way.WAREHOUSE]
-        match fault.kind:
-            case FaultKind.KILL_WORKER | FaultKind.KILL_WORKER_AT_RANDOM:
-                return self._kill(fault, subject)
-            case FaultKind.PAUSE_WORKER:
-                return self._pause(fault, subject)
-            case FaultKind.TWO_WORKERS:
-                return self._run_two(fault, subject)
-            case FaultKind.KILL_SPARK:
-                return self._disturb(fault, subject, lambda: self._kill_and_start("spark"))
-            case FaultKind.KILL_BROKER:
-                return self._disturb(fault, subject, lambda: self._kill_and_start("kafka"))
-            case FaultKind.CRASH_POSTGRES:
-                return self._disturb(fault, subject, lambda: self._kill_and_start("postgres"))
-            case FaultKind.RESTART_POSTGRES:
-                return self._disturb(fault, subject, self.rig.restart_postgres)
-            case FaultKind.CUT:
-                return self._disturb(fault, subject, link.cut)
-            case FaultKind.BLACK_HOLE:
-                return self._disturb(fault, subject, lambda: _black_hole(link.black_hole, link.heal))
-            case FaultKind.LOSE_COMMIT_REPLY:
-                return self._disturb(fault, subject, link.lose_next_commit_reply)
-            case FaultKind.DELAY:
-                link.delay(fault.seconds)
-                self.finish(self.start(subject))
-                return True
-            case FaultKind.KILL_AIRFLOW_TASK:
-                return self.airflow is not None and kill_airflow_task(self.rig, self.airflow, subject.name, fault.point)
-            case FaultKind.COMMIT_LATE:
-                return self._hold_transaction(subject, Guarantee.COMMIT)
-            case FaultKind.ABORT_LATE:
-                return self._hold_transaction(subject, Guarantee.ABORT)
-            case FaultKind.EXPIRE_RECORDS:
-                return self._expire(subject)
-            case FaultKind.ADD_PARTITION:
-                return self._add_partition(subject)
+        disturbance_by_kind: Mapping[FaultKind, Callable[[], object]] = {
+            FaultKind.KILL_SPARK: lambda: self._kill_and_start("spark"),
+            FaultKind.KILL_BROKER: lambda: self._kill_and_start("kafka"),
+            FaultKind.CRASH_POSTGRES: lambda: self._kill_and_start("postgres"),
+            FaultKind.RESTART_POSTGRES: self.rig.restart_postgres,
+            FaultKind.CUT: link.cut,
+            FaultKind.BLACK_HOLE: lambda: _black_hole(link),
+            FaultKind.LOSE_COMMIT_REPLY: link.lose_next_commit_reply,
+        }
+        if fault.kind in disturbance_by_kind:
+            return self._disturb(fault, subject, disturbance_by_kind[fault.kind])
+        act_by_kind: Mapping[FaultKind, Callable[[Fault, Subject], bool]] = {
+            FaultKind.KILL_WORKER: self._kill,
+            FaultKind.KILL_WORKER_AT_RANDOM: self._kill,
+            FaultKind.PAUSE_WORKER: self._pause,
+            FaultKind.TWO_WORKERS: self._run_two,
+            FaultKind.DELAY: self._delay,
+            FaultKind.KILL_AIRFLOW_TASK: self._kill_airflow_task,
+            FaultKind.COMMIT_LATE: self._hold_transaction,
+            FaultKind.ABORT_LATE: self._hold_transaction,
+            FaultKind.EXPIRE_RECORDS: self._expire,
+            FaultKind.ADD_PARTITION: self._add_partition,
+        }
+        return act_by_kind[fault.kind](fault, subject)
 
     def _kill(self, fault: Fault, subject: Subject) -> bool:
         worker = self.start(subject, fault.point)
@@ -162,16 +151,25 @@ class Tormentor:
         self.rig.kill(service)
         self.rig.start(service)
 
-    def _hold_transaction(self, subject: Subject, end: Guarantee) -> bool:
+    def _delay(self, fault: Fault, subject: Subject) -> bool:
+        self.rig.link_by_way[fault.way or Way.WAREHOUSE].delay(fault.seconds)
+        self.finish(self.start(subject))
+        return True
+
+    def _kill_airflow_task(self, fault: Fault, subject: Subject) -> bool:
+        return self.airflow is not None and kill_airflow_task(self.rig, self.airflow, subject.name, fault)
+
+    def _hold_transaction(self, fault: Fault, subject: Subject) -> bool:
         """Publish what lies before an open transaction, while it is open."""
         try:
             reports = subject.holder.begin(HELD_RECORDS, subject.partitions)
         except KafkaException:
             return False
         self.finish(self.start(subject))
+        end = Guarantee.COMMIT if fault.kind is FaultKind.COMMIT_LATE else Guarantee.ABORT
         return subject.holder.end(end, reports)
 
-    def _expire(self, subject: Subject) -> bool:
+    def _expire(self, _fault: Fault, subject: Subject) -> bool:
         """Remove what is published, once the checker has read it."""
         self.finish(self.start(subject))
         published = self.rig.published_offsets(subject.name)
@@ -179,7 +177,7 @@ class Tormentor:
         self.rig.expire(subject.name, published)
         return bool(published)
 
-    def _add_partition(self, subject: Subject) -> bool:
+    def _add_partition(self, _fault: Fault, subject: Subject) -> bool:
         if subject.partitions == MOST_PARTITIONS:
             return False
         self.rig.add_partition(subject.name, subject.partitions + 1)
@@ -188,7 +186,7 @@ class Tormentor:
         return True
 
 
-def _black_hole(begin: Callable[[], None], end: Callable[[], None]) -> None:
-    begin()
+def _black_hole(link: Link) -> None:
+    link.black_hole()
     time.sleep(HOLE_SECONDS)
-    end()
+    link.heal()

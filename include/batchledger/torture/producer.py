@@ -8,7 +8,7 @@ keys are given up, because what is still on its way could arrive behind what fol
 import json
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,8 +128,8 @@ class Writer:
         unknown = KafkaError(KafkaError._TIMED_OUT)
         reports: dict[str, KafkaError | None] = {}
 
-        def report(record_id: str, error: KafkaError | None, _message: Message) -> None:
-            reports[record_id] = error
+        def reporter(record_id: str) -> Callable[[KafkaError | None, Message], None]:
+            return lambda error, _message: reports.update({record_id: error})
 
         for _ in range(records):
             partition = self._sent % partitions
@@ -144,7 +144,7 @@ class Writer:
                 value=record.encode(),
                 key=key.encode(),
                 partition=partition,
-                on_delivery=lambda error, message, record_id=record.record_id: report(record_id, error, message),
+                on_delivery=reporter(record.record_id),
             )
             producer.poll(0)
         return reports

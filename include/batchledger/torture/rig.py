@@ -122,8 +122,11 @@ class Rig:
                 yield api
         finally:
             self.say("stopping Airflow")
-            for service in local_stack.AIRFLOW_SERVICES:
-                processes.stop(lambda name=service: self.members(name), deadline_seconds=3)
+            processes.stop(self._airflow_members, deadline_seconds=4)
+
+    def _airflow_members(self) -> list[psutil.Process]:
+        found = processes.find_members(self.home, local_stack.ALL_SERVICES)
+        return [process for name in local_stack.AIRFLOW_SERVICES for process in found[name]]
 
     def create_pipeline(self, name: str, mode: str, partitions: int) -> None:
         """Create a topic and write the pipeline file that reads it, both of that name."""
@@ -139,13 +142,13 @@ class Rig:
 
     def add_partition(self, topic: str, total: int) -> None:
         """Grow a topic to ``total`` partitions."""
-        client = AdminClient(self.kafka_options)
+        client = AdminClient({**self.kafka_options})
         client.create_partitions([NewPartitions(topic, total)])[topic].result(30)
         ensure_topic(self.kafka_options, topic, total, {})
 
     def expire(self, topic: str, first_kept_by_partition: Mapping[int, int]) -> None:
         """Let partitions begin later, as retention does."""
-        client = AdminClient(self.kafka_options)
+        client = AdminClient({**self.kafka_options})
         doomed = [TopicPartition(topic, partition, offset) for partition, offset in first_kept_by_partition.items()]
         for future in client.delete_records(doomed).values():
             future.result(30)

@@ -7,7 +7,6 @@ without the others that would catch the same fault, taking out one shows nothing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, cast
 
 import psycopg
@@ -21,26 +20,10 @@ from batchledger.ledger.publication import PostgresPublication
 from batchledger.planning import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
 from batchledger.run_batch import Platform
+from batchledger.torture.schedule import PLAN_CHOSEN, Protection
 from batchledger.wiring import build_platform, ledger_dsn
 
-PLAN_CHOSEN = "plan_chosen"
-"""A point that only the platform without compare-and-swap passes: between choosing a plan and storing it."""
-
 _CONSTRAINT = "batch_range_disjoint"
-
-
-class Protection(StrEnum):
-    """What can be switched off.
-
-    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, and overlaps
-    not refused. COMPARE_AND_SWAP: positions are overwritten, and overlaps not refused. READ_COMMITTED: aborted records
-    are read. ONE_TRANSACTION: rows and position are committed one after the other.
-    """
-
-    FENCING = "fencing"
-    COMPARE_AND_SWAP = "compare_and_swap"
-    READ_COMMITTED = "read_committed"
-    ONE_TRANSACTION = "one_transaction"
 
 
 def build_platform_without(protection: Protection | None, pipeline: PipelineConfig, crash: CrashHook) -> Platform:
@@ -111,9 +94,7 @@ class OverwritingLedger(PostgresLedger):
         return super().store_plan(pipeline, plan, run)
 
     @contextmanager
-    def publication(
-        self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
-    ) -> Iterator[PostgresPublication]:
+    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """Lend the careless one."""
         with super().publication(attempt, expected) as careful:
             yield OverwritingPublication(careful.connection, careful.attempt)
@@ -137,7 +118,9 @@ class UnfencedLedger(PostgresLedger):
 
     @contextmanager
     def publication(
-        self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+        self,
+        attempt: Attempt,
+        expected: BatchState = BatchState.AUDITED,  # noqa: ARG002 (the port's signature)
     ) -> Iterator[PostgresPublication]:
         """Neither lock nor compare."""
         batch_id = attempt.batch.batch_id

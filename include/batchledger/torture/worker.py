@@ -17,7 +17,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Self
 
-from batchledger.torture.sabotage import Protection, build_platform_without
+from batchledger.torture.sabotage import build_platform_without
+from batchledger.torture.schedule import Protection
 
 PRELOADED = (
     "batchledger.cli",
@@ -116,6 +117,8 @@ class Crew:
     @classmethod
     def assemble(cls, log_file: Path) -> Self:
         """Start the server that workers are forked from; it has the environment of this moment."""
+        # A killed worker cannot give its semaphores back; Python's own tracker does it, and would warn of every one.
+        os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(PRELOADED))
         return cls(log_file, context)
@@ -170,7 +173,8 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     except BatchledgerError as error:
         logger.warning("%s: %s", type(error).__name__, error)
         return Ending(tuple(published), f"{type(error).__name__}: {error}")
-    except Exception as error:  # noqa: BLE001 (the edge of the process: whatever it is, the one who started it is told)
+    except Exception as error:
+        # The edge of the process: whatever it is, the one who started it is told.
         logger.exception("unexpected")
         return Ending(tuple(published), f"{type(error).__name__}: {error}", is_expected=False)
     return Ending(tuple(published))
