@@ -62,6 +62,9 @@ def server_properties(home: Home, ports: Ports, told: Ports | None = None) -> st
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # A broker that was killed is let in again only when its old session has expired; by default after 9 s.
+        "broker.session.timeout.ms": 4000,
+        "broker.heartbeat.interval.ms": 1000,
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 

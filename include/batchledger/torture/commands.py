@@ -40,7 +40,9 @@ def torture(
 
     console = Console(stderr=True)
     seed = choose_seed() if seed is None else seed
-    console.print(f"seed {seed}; the same again: {_repeat(rounds, mode, seed, without)}", highlight=False)
+    console.print(
+        f"seed {seed}; the same again: {_repeat(rounds, mode, seed, without)}", highlight=False, soft_wrap=True
+    )
     # Whoever ends this ends the services too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     modes = MODES if mode is ModeChoice.ALL else (mode.value,)

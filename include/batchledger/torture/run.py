@@ -11,8 +11,8 @@ from rich.status import Status
 from batchledger.stack.home import Home
 from batchledger.torture.campaign import Campaign, RoundResult
 from batchledger.torture.report import TortureReport, make_report
-from batchledger.torture.rig import build_rig
-from batchledger.torture.schedule import Protection, plan_control, plan_rounds
+from batchledger.torture.rig import Rig, build_rig
+from batchledger.torture.schedule import Protection, Round, plan_control, plan_rounds
 from batchledger.torture.worker import Crew
 
 _LARGEST_SEED = 2**32
@@ -34,20 +34,27 @@ def run_torture(
     rounds: int, modes: Sequence[str], seed: int, console: Console, without: Protection | None = None
 ) -> TortureReport:
     """Run so many rounds on a stack of their own, telling ``console`` all the time; return what came of it."""
-    started = time.monotonic()
     home = torture_home(Home.of_project())
     planned = plan_rounds(seed, rounds, modes) if without is None else plan_control(seed, rounds, without)
-    results: list[RoundResult] = []
     with console.status("") as status, build_rig(home, lambda words: _say(status, words)) as rig:
         console.print(f"[dim]Logs and the producer's journal are in {home.local}.[/]", highlight=False, soft_wrap=True)
-        crew = Crew.assemble(home.log_file(WORKERS_LOG))
-        campaign = Campaign.prepare(rig, crew, without)
-        try:
-            for result in campaign.run(planned):
-                results.append(result)
-                console.print(_describe(result), highlight=False)
-        finally:
-            crew.end_all()
+        return run_rounds(rig, planned, seed, console, without)
+
+
+def run_rounds(
+    rig: Rig, planned: Sequence[Round], seed: int, console: Console, without: Protection | None = None
+) -> TortureReport:
+    """Run rounds on pipelines of their own on a running rig; one line for each, and the report."""
+    started = time.monotonic()
+    results: list[RoundResult] = []
+    crew = Crew.assemble(rig.home.log_file(WORKERS_LOG))
+    campaign = Campaign.prepare(rig, crew, without)
+    try:
+        for result in campaign.run(planned):
+            results.append(result)
+            console.print(_describe(result), highlight=False, soft_wrap=True)
+    finally:
+        crew.end_all()
     return make_report(seed, results, campaign.tormentor.surprises, time.monotonic() - started, without)
 
 
