@@ -69,12 +69,16 @@ class StagedRange:
 
 @dataclass(frozen=True, slots=True)
 class TargetCount:
-    """What the target holds of one batch and partition."""
+    """What the target holds of one batch and partition.
+
+    ``repeated_keys`` counts rows whose key another row of the target has too, where the sink updates by key.
+    """
 
     rows: int
     distinct_offsets: int
     first_offset: int
     last_offset: int
+    repeated_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)

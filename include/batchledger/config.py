@@ -23,7 +23,7 @@ from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, SinkMode, Upsert, VersionBy
 from batchledger.run_batch import PipelineRules
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -139,7 +139,22 @@ class SinkConfig(_Section):
     type: Literal["postgres"] = "postgres"
     connection: ConnectionId = "warehouse"
     table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
-    mode: Literal["append"] = "append"
+    mode: Annotated[SinkMode, Field(strict=False)] = SinkMode.APPEND
+    key: KeyColumns | None = None
+    version: Annotated[VersionBy, Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _mode_fits(self) -> "SinkConfig":
+        if self.mode is SinkMode.UPSERT and self.key is None:
+            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
+        if self.mode is SinkMode.APPEND and (self.key or self.version):
+            raise ValueError("key and version belong to mode: upsert")
+        return self
+
+    @property
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, where the file asks for it."""
+        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
 
     @property
     def qualified_table(self) -> tuple[str, str]:
@@ -186,8 +201,9 @@ class PipelineConfig(_Section):
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
         """A transform may add columns; what its rows have is seen when they are staged."""
-        if self.transform is None and self.dedupe is not None:
-            _require_declared("dedupe.key", self.dedupe.key, self.source.columns)
+        if self.transform is None:
+            _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
+            _require_declared("sink.key", self.sink.key or [], self.source.columns)
         return self
 
     @property

@@ -98,6 +98,12 @@ class TargetChangedError(BatchledgerError):
     exit_code = 3
 
 
+class KeyConflictError(BatchledgerError):
+    """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
+
+    exit_code = 3
+
+
 class StagingError(BatchledgerError):
     """The staging of this attempt failed; the next attempt writes to a staging of its own."""
 

@@ -5,6 +5,7 @@ Standard library only; the sinks hold the SQL that keeps these promises.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,32 @@ class Deduplication:
 
     key: tuple[str, ...]
     remember: timedelta
+
+
+class SinkMode(StrEnum):
+    """What becomes of a row: one more row of the target, or the newest state of its key."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+class VersionBy(StrEnum):
+    """What tells which of two records of one key is the newer one.
+
+    ``OFFSET``: the offset, which orders the records of one partition only. ``TIMESTAMP``: the record's timestamp, then
+    topic, partition and offset, so that no two records are equally new.
+    """
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Idempotent updates: the target holds, for each key, the row of its newest record, unless that deletes the key.
+
+    An older record never replaces a newer one, in whatever order and however often batches are published.
+    """
+
+    key: tuple[str, ...]
+    version: VersionBy = VersionBy.OFFSET

@@ -106,11 +106,13 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     known = {each.batch_id for each in history.ranges}
     meanwhile = {each.batch_id for each in load_published_history(dsn, pipeline.name).ranges} - known
     target = {key: count for key, count in target.items() if key[0] not in meanwhile}
-    return verify_history(pipeline.name, history.positions, history.ranges, target, history.quarantined)
+    return verify_history(
+        pipeline.name, history.positions, history.ranges, target, history.quarantined, mode=pipeline.sink.mode
+    )
 
 
 def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:
-    return PostgresSink(dsn, pipeline.sink.qualified_table, pipeline.deduplication)
+    return PostgresSink(dsn, pipeline.sink.qualified_table, pipeline.deduplication, pipeline.sink.upsert)
 
 
 def _make_auditor() -> Auditor:

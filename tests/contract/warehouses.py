@@ -17,7 +17,7 @@ from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Evidence, Ledger, Sink
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.postgres import PostgresSink
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
 from tests.fakes.evidence import MemoryEvidence
@@ -41,7 +41,7 @@ class Warehouse(Protocol):
     @property
     def sink(self) -> Sink: ...
 
-    def with_rules(self, deduplication: Deduplication | None = None) -> "Warehouse":
+    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "Warehouse":
         """The same ledger with a sink that follows these rules."""
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
@@ -49,6 +49,9 @@ class Warehouse(Protocol):
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         """The records that were dropped, each with the one that came first."""
+
+    def count_deleted_keys(self) -> int:
+        """How many keys the pipeline knows to be deleted."""
 
     def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
         """Remember a key of ``message_id`` alone behind the sink's back."""
@@ -77,6 +80,8 @@ class MemoryWarehouse:
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
     deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    table: str = "orders"
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -88,16 +93,19 @@ class MemoryWarehouse:
 
     @property
     def sink(self) -> MemorySink:
-        return MemorySink(self.database, "orders", self.deduplication)
+        return MemorySink(self.database, self.table, self.deduplication, self.upsert)
 
-    def with_rules(self, deduplication: Deduplication | None = None) -> "MemoryWarehouse":
-        return replace(self, deduplication=deduplication)
+    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "MemoryWarehouse":
+        return replace(self, deduplication=deduplication, upsert=upsert)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         return self.sink.read_target()
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         return sorted(pair for listed in self.database.committed.duplicates.values() for pair in listed.items())
+
+    def count_deleted_keys(self) -> int:
+        return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
 
     def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
         with self.database.transaction() as tables:
@@ -114,7 +122,7 @@ class MemoryWarehouse:
 
     def replace_target(self) -> None:
         with self.database.transaction() as tables:
-            tables.targets["orders"] = replace(tables.targets["orders"], identity="another table", rows=())
+            tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -129,6 +137,7 @@ class PostgresWarehouse:
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
     schema: str = field(default_factory=lambda: _unique("target"))
     deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     @property
     def ledger(self) -> PostgresLedger:
@@ -140,10 +149,12 @@ class PostgresWarehouse:
 
     @property
     def sink(self) -> PostgresSink:
-        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication)
+        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication, self.upsert)
 
-    def with_rules(self, deduplication: Deduplication | None = None) -> "PostgresWarehouse":
-        return replace(self, deduplication=deduplication)
+    def with_rules(
+        self, deduplication: Deduplication | None = None, upsert: Upsert | None = None
+    ) -> "PostgresWarehouse":
+        return replace(self, deduplication=deduplication, upsert=upsert)
 
     @property
     def _target(self) -> sql.Identifier:
@@ -166,6 +177,11 @@ class PostgresWarehouse:
             ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
             for topic, partition, offset, first_topic, first_partition, first_offset in rows
         ]
+
+    def count_deleted_keys(self) -> int:
+        query = "select count(*) from batchledger.deleted_key where pipeline = %s"
+        with psycopg.connect(self.dsn) as connection:
+            return int(connection.execute(query, [self.pipeline]).fetchall()[0][0])
 
     def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
         query = (

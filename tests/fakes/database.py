@@ -73,10 +73,11 @@ class StoredStaging:
 
 @dataclass(frozen=True, slots=True)
 class StoredTarget:
-    """A target table; ``identity`` tells it from another one of the same name."""
+    """A target table; ``identity`` tells it from another one of the same name, ``unique_key`` is its unique index."""
 
     identity: str
     schema: pa.Schema
+    unique_key: frozenset[str] = frozenset()
     rows: tuple[Row, ...] = ()
 
 
@@ -101,6 +102,7 @@ class Tables:
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
+    deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
     duplicates: dict[int, Mapping[Coordinate, Coordinate]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
+from batchledger.columns import DELETED_COLUMN
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -17,7 +18,7 @@ from batchledger.errors import (
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, Upsert
 from tests.fakes.database import (
     AttemptKey,
     Coordinate,
@@ -30,6 +31,7 @@ from tests.fakes.database import (
     is_over,
 )
 from tests.fakes.deduplication import drop_duplicates, find_duplicates
+from tests.fakes.upsert import apply_updates, count_repeated_keys
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,20 @@ class MemorySink:
     database: MemoryDatabase
     table: str
     deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
-        missing = set(self.deduplication.key if self.deduplication else ()) - set(schema.names)
-        if missing:
-            raise ConfigurationError(f"dedupe.key names columns that the rows do not have: {sorted(missing)}.")
+        for option, rules in (("dedupe.key", self.deduplication), ("sink.key", self.upsert)):
+            missing = set(rules.key if rules else ()) - set(schema.names)
+            if missing:
+                raise ConfigurationError(f"{option} names columns that the rows do not have: {sorted(missing)}.")
         with self.database.transaction() as tables:
             target = tables.targets.get(self.table)
-            if target is not None and not set(schema.names) <= set(target.schema.names):
+            if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
+            if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):
+                raise TargetChangedError(f"table {self.table} has no unique index on exactly {self.upsert.key}.")
             tables.staging[_key(attempt)] = StoredStaging(schema)
         return MemoryStagingWriter(self.database, _key(attempt))
 
@@ -123,10 +129,16 @@ class MemorySink:
             accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
         if len(accepted) != publication.accepted_rows:
             raise AuditOutdatedError(f"{attempt.batch.label}: {publication.duplicate_rows} duplicates were audited.")
-        target = tables.targets.get(self.table) or StoredTarget(f"created by {attempt.batch.label}", staging.schema)
+        unique_key = frozenset(self.upsert.key if self.upsert else ())
+        created = StoredTarget(f"created by {attempt.batch.label}", staging.schema, unique_key)
+        target = tables.targets.get(self.table) or created
         publication.confirm_target(self.table, target.identity)
         rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in accepted)
-        tables.targets[self.table] = replace(target, rows=(*target.rows, *rows))
+        if self.upsert is None:
+            held = (*target.rows, *rows)
+        else:
+            held = apply_updates(tables, attempt, target.rows, rows, self.upsert)
+        tables.targets[self.table] = replace(target, rows=held)
         return len(rows)
 
     def drop_staging(self, attempt: Attempt) -> None:
@@ -140,7 +152,11 @@ class MemorySink:
         for row in self.read_target():
             partition, offset = coordinate_of(row)
             offsets[row["_batch_id"], partition].append(offset)
-        return {key: TargetCount(len(held), len(set(held)), min(held), max(held)) for key, held in offsets.items()}
+        repeated = count_repeated_keys(self.read_target(), self.upsert) if self.upsert else {}
+        return {
+            key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
+            for key, held in offsets.items()
+        }
 
     def read_target(self) -> Sequence[Row]:
         """Return what a reader of the target sees now."""

@@ -10,7 +10,7 @@ from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.run_batch import PipelineRules, Platform
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.evidence import MemoryEvidence
@@ -35,6 +35,7 @@ class World:
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
     deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     def process(
         self,
@@ -44,7 +45,8 @@ class World:
         has_transform: bool = False,
     ) -> Platform:
         """Start a process over what is stored."""
-        sink, evidence = MemorySink(self.database, "orders", self.deduplication), MemoryEvidence(self.database)
+        sink = MemorySink(self.database, "orders", self.deduplication, self.upsert)
+        evidence = MemoryEvidence(self.database)
         rules = PipelineRules(
             PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform, self.delivery
         )

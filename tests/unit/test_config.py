@@ -12,7 +12,7 @@ from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.planning import StartPolicy
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
@@ -50,6 +50,14 @@ def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
     pipeline = read_pipeline_file(write(tmp_path, content))
     assert pipeline.deduplication == Deduplication(("id", "amount"), timedelta(days=30))
     assert read_pipeline_file(write(tmp_path, GOOD)).deduplication is None
+
+
+def test_upsert_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
+    content = changed(sink__mode="upsert", sink__key=["id"])
+    assert read_pipeline_file(write(tmp_path, content)).sink.upsert == Upsert(("id",), VersionBy.OFFSET)
+    content = changed(sink__mode="upsert", sink__key=["id"], sink__version="timestamp")
+    assert read_pipeline_file(write(tmp_path, content)).sink.upsert == Upsert(("id",), VersionBy.TIMESTAMP)
+    assert read_pipeline_file(write(tmp_path, GOOD)).sink.upsert is None
 
 
 def test_key_column_that_only_the_transform_knows_is_left_to_the_stage_step(tmp_path: Path) -> None:
@@ -92,7 +100,14 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
         (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
-        (changed(sink__mode="upsert"), "sink.mode: 'upsert' is not allowed; allowed: 'append'"),
+        (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
+        (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
+        (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),
+        (changed(sink__mode="upsert", sink__key=["ids"]), "orders.yaml: sink.key: 'ids' is not a column of"),
+        (changed(sink__mode="upsert", sink__key=["id"], sink__version="newest"), "allowed: 'offset' or 'timestamp'"),
+        (changed(sink__key=["id"]), "key and version belong to mode: upsert"),
+        (changed(sink__version="offset"), "key and version belong to mode: upsert"),
+        (changed(sink__kye=["id"]), "sink.kye: unknown key 'kye'; did you mean 'key'?"),
         (changed(dedupe__key=[], dedupe__remember="1d"), "dedupe.key: []"),
         (
             changed(dedupe__key=["id", "id"], dedupe__remember="1d"),

@@ -103,7 +103,7 @@ class BatchHistory:
     attempts: Sequence[AttemptRecord]
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
-    duplicates: Sequence[DuplicateRecord]
+    duplicates: Sequence[DuplicateRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)

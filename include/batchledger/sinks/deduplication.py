@@ -13,7 +13,7 @@ from psycopg import sql
 
 from batchledger.batch import Attempt
 from batchledger.record_rules import Deduplication
-from batchledger.sinks.staging import read_sql, statement_about
+from batchledger.sinks.staging import hash_of, join_names, read_sql, statement_about
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,3 @@ class PostgresDeduplication:
             "planned_at": attempt.batch.planned_at,
             "remember": self.rules.remember,
         }
-
-
-def join_names(columns: Sequence[str]) -> sql.Composed:
-    """Return the quoted names with commas between them."""
-    return sql.SQL(", ").join(sql.Identifier(each) for each in columns)
-
-
-def hash_of(columns: Sequence[str]) -> sql.Composed:
-    """Return the expression of a key's hash: sha256 of the JSON array of its values, as PostgreSQL writes it."""
-    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(join_names(columns))

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
-from batchledger.columns import BATCH_COLUMN
+from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, transaction
 from batchledger.errors import (
     AuditOutdatedError,
@@ -26,19 +26,21 @@ from batchledger.errors import (
 )
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Publication
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.deduplication import PostgresDeduplication
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     PostgresStagingWriter,
     columns_of,
     define_column,
+    join_names,
     open_table,
     read_sql,
     rows_table,
     statement_about,
     table_prefix,
 )
+from batchledger.sinks.upsert import PostgresUpsert
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
@@ -48,11 +50,15 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 
 @dataclass(frozen=True)
 class PostgresSink:
-    """See the port. ``table`` is (schema, name); without ``deduplication`` every staged row is accepted."""
+    """See the port. ``table`` is (schema, name).
+
+    Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended.
+    """
 
     dsn: str = field(repr=False)
     table: tuple[str, str]
     deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     @property
     def name(self) -> str:
@@ -119,6 +125,9 @@ class PostgresSink:
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             columns = self._staged_columns(cursor, attempt)
+            if self.deduplication is not None or self.upsert is not None:
+                # Keys are sorted and joined; with the default of 4 MB that happens on disk.
+                cursor.execute("set local work_mem = '256MB'")
             rows, dropped = sql.Composed([rows_table(attempt)]), 0
             if self._deduplication is not None:
                 dropped = self._deduplication.drop(cursor, attempt)
@@ -126,14 +135,17 @@ class PostgresSink:
             try:
                 self._create_target(cursor, columns)
                 publication.confirm_target(self.name, self._identity(cursor))
-                cursor.execute(self._insert(rows, list(columns)), [attempt.batch.batch_id])
+                if self._upsert is not None:
+                    moved = self._upsert.apply(cursor, attempt, rows, list(columns))
+                else:
+                    cursor.execute(self._insert(rows, list(columns)), [attempt.batch.batch_id])
+                    moved = int(cursor.rowcount)
             except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
                 raise TargetChangedError(
                     f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. "
                     "Nothing was published. Alter the table, or correct the records in a transform.",
                     batch_id=attempt.batch.batch_id,
                 ) from error
-            moved = int(cursor.rowcount)
         _require_audited(publication, moved, dropped)
         return moved
 
@@ -146,10 +158,14 @@ class PostgresSink:
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
             if not columns_of(cursor, *self.table):
                 return {}
-            cursor.execute(read_sql("count_target").format(target=self._target))
+            if self.upsert is None:
+                cursor.execute(read_sql("count_target").format(target=self._target))
+            else:
+                key = join_names(self.upsert.key)
+                cursor.execute(read_sql("count_keyed_target").format(target=self._target, key=key))
             return {
-                (batch_id, TopicPartition(topic, partition)): TargetCount(rows, distinct, first, last)
-                for batch_id, topic, partition, rows, distinct, first, last in cursor
+                (batch_id, TopicPartition(topic, partition)): TargetCount(*counts)
+                for batch_id, topic, partition, *counts in cursor
             }
 
     @property
@@ -157,17 +173,22 @@ class PostgresSink:
         return PostgresDeduplication(self.deduplication) if self.deduplication else None
 
     @property
+    def _upsert(self) -> PostgresUpsert | None:
+        return PostgresUpsert(self.upsert, self._target) if self.upsert else None
+
+    @property
     def _target(self) -> sql.Identifier:
         return sql.Identifier(*self.table)
 
     def _require_key_columns(self, columns: Sequence[str]) -> None:
-        for column in self.deduplication.key if self.deduplication else ():
-            if column not in columns:
-                raise ConfigurationError(
-                    f"dedupe.key names column {column!r}, which the rows for {self.name} do not have; they have "
-                    f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
-                    column=column,
-                )
+        for option, rules in (("dedupe.key", self.deduplication), ("sink.key", self.upsert)):
+            for column in rules.key if rules else ():
+                if column not in columns:
+                    raise ConfigurationError(
+                        f"{option} names column {column!r}, which the rows for {self.name} do not have; they have "
+                        f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
+                        column=column,
+                    )
 
     def _staged_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> dict[str, str]:
         columns = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
@@ -183,12 +204,22 @@ class PostgresSink:
     def _create_target(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
         if columns_of(cursor, *self.table):
             return
-        definitions = [sql.SQL(f"{{}} {type_}").format(sql.Identifier(name)) for name, type_ in columns.items()]
-        not_null = [sql.SQL("{} bigint not null").format(sql.Identifier(BATCH_COLUMN))]
+        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
+        definitions = [sql.SQL(f"{{}} {type_}").format(sql.Identifier(name)) for name, type_ in stored.items()]
+        definitions.append(sql.SQL("{} bigint not null").format(sql.Identifier(BATCH_COLUMN)))
+        if self._upsert is not None:
+            definitions.append(self._upsert.primary_key)
         cursor.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(self.table[0])))
-        cursor.execute(sql.SQL("create table {} ({})").format(self._target, sql.SQL(", ").join(definitions + not_null)))
+        cursor.execute(sql.SQL("create table {} ({})").format(self._target, sql.SQL(", ").join(definitions)))
+        if self._upsert is not None:
+            return
         # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row.
         cursor.execute(sql.SQL("create index on {} using brin (_partition, _offset)").format(self._target))
+
+    @property
+    def _unstored_column(self) -> str | None:
+        """What the rows carry for the sink only."""
+        return DELETED_COLUMN if self.upsert else None
 
     def _identity(self, cursor: psycopg.Cursor[Any]) -> str:
         cursor.execute("select %s::regclass::oid::text", [self._target.as_string(cursor)])
@@ -198,8 +229,11 @@ class PostgresSink:
         """Let PostgreSQL plan the later insert, so that its own rules decide what fits."""
         if not columns_of(cursor, *self.table):
             return
+        if self._upsert is not None:
+            self._upsert.require_unique_index(cursor, self.name)
+        stored = [each for each in columns if each != self._unstored_column]
         try:
-            cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), columns), [attempt.batch.batch_id])
+            cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
         except psycopg.ProgrammingError as error:
             raise TargetChangedError(
                 f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "

@@ -3,7 +3,7 @@
 An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it is ``b17_a2_rows``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,16 @@ def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql
 def read_sql(name: str) -> sql.SQL:
     """Return ``sql/<name>.sql`` with its placeholders."""
     return sql.SQL(read_statement(__package__, name).decode())
+
+
+def join_names(columns: Sequence[str]) -> sql.Composed:
+    """Return the quoted names with commas between them."""
+    return sql.SQL(", ").join(sql.Identifier(each) for each in columns)
+
+
+def hash_of(columns: Sequence[str]) -> sql.Composed:
+    """Return the expression of a key's hash: sha256 of the JSON array of its values, as PostgreSQL writes it."""
+    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(join_names(columns))
 
 
 def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str, str]:

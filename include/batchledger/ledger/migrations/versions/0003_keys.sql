@@ -27,3 +27,15 @@ create table batchledger.duplicate (
     primary key (batch_id, topic, partition, "offset")
 );
 comment on table batchledger.duplicate is 'The records that a batch dropped, each with the record that came first with the same message key.';
+
+create table batchledger.deleted_key (
+    pipeline     text not null,
+    key_hash     bytea not null,
+    topic        text not null,
+    partition    int not null,
+    "offset"     bigint not null,
+    "timestamp"  timestamptz,
+    batch_id     bigint not null,
+    primary key (pipeline, key_hash)
+);
+comment on table batchledger.deleted_key is 'The tombstone of each key that a target with mode upsert does not hold any more, so that an older record does not bring it back.';
