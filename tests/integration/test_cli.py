@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from tests.conftest import ROOT
-from tests.support import Workplace
+from tests.support import Workplace, delete_records
 
 
 def batchledger(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,3 +80,35 @@ def test_a_failure_is_one_message_without_a_trace(workplace: Workplace) -> None:
     assert "there is no pipeline 'no_such_pipeline'" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert done.stdout == ""
+
+
+def test_a_loss_stops_the_pipeline_until_a_person_accepts_exactly_what_the_error_named(workplace: Workplace) -> None:
+    """S26, S37: the command is taken from the message, and the loss stays visible."""
+    pipeline = workplace.create()
+    pipeline.send(20)
+    ask("run", pipeline.name)
+    pipeline.send(40)
+    delete_records(workplace.kafka_options, pipeline.name, partition=1, before_offset=25)
+    refused = batchledger("run", pipeline.name)
+    assert refused.returncode == 3
+    lost = f"{pipeline.name}[1] 10..25"
+    assert f'accept-loss PIPELINE "{lost}" --reason WHY' in refused.stderr
+    too_much = batchledger("accept-loss", pipeline.name, f"{pipeline.name}[1] 10..26", "--reason", "no")
+    assert too_much.returncode == 2
+    assert f"lost are {lost}" in too_much.stderr
+    accepted = ask("accept-loss", pipeline.name, lost, "--reason", "the disk was full")
+    ask("run", pipeline.name, "--until-caught-up")
+    history = ask("batch", str(accepted["batch_id"]))
+    assert [(each["kind"], each["reason"]) for each in history["decisions"]] == [("accept-loss", "the disk was full")]
+    assert [(each["accepted_loss"], each["accepted"]) for each in history["ranges"]] == [(15, 0)]
+    assert ask("verify", pipeline.name)["holds"]
+    assert pipeline.count_target_rows() == 20 + 40 - 15
+    shown = batchledger("batch", str(accepted["batch_id"]))
+    assert "accept-loss by" in shown.stdout
+    assert "the disk was full" in shown.stdout
+
+
+def test_a_range_that_cannot_be_read_is_a_usage_error(workplace: Workplace) -> None:
+    done = batchledger("accept-loss", workplace.create().name, "orders 10-25", "--reason", "typo")
+    assert done.returncode == 2
+    assert "topic[partition] start..until" in " ".join(done.stderr.split())
