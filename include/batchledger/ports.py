@@ -19,7 +19,17 @@ from batchledger.accounting import (
     TargetCount,
     WitnessedRange,
 )
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, LogState, Position, Staged
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    CheckResult,
+    Decision,
+    LogState,
+    PartitionHealth,
+    Position,
+    Staged,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
@@ -57,6 +67,13 @@ class SourceLog(Protocol):
         for each 100,000 offsets between the first and the last hole of a partition: ServiceUnavailableError when they
         could not be read in that time, TopicChangedError when the log ends before a hole does. Needs READ and DESCRIBE
         on the topics, and DESCRIBE_CONFIGS, without which no topic counts as compacted.
+        """
+
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """Return what threatens the unread records, one entry a partition, in the order of partitions.
+
+        A few requests, whatever the number of partitions. Returns or raises ServiceUnavailableError within 60 s. Needs
+        READ and DESCRIBE on the topics, and DESCRIBE_CONFIGS, without which no expiry is known.
         """
 
 
