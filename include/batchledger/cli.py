@@ -4,11 +4,13 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for
 JSON document on standard output; everything else goes to standard error.
 """
 
+import dataclasses
 import getpass
 import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -20,20 +22,40 @@ from batchledger import display
 from batchledger.batch import Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
+from batchledger.health import PipelineHealth
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
+from batchledger.stack.status import ServiceState
 
 app = typer.Typer(
     help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 app.command()(commands.up)
 app.command()(commands.down)
-app.command()(commands.status)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _console = Console(stderr=True)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Show the local services, where to reach them, and how each pipeline stands."""
+    found, now = commands.look(), datetime.now(UTC)
+    if not as_json:
+        commands.show(found)
+    running = {one.name for one in found.services if one.state is ServiceState.RUNNING}
+    pipelines: Sequence[PipelineHealth] = ()
+    if {"kafka", "postgres"} <= running:
+        from batchledger.wiring import survey_pipelines
+
+        pipelines = survey_pipelines(now)
+    if as_json:
+        surveyed = [display.pipeline_as_json(each) for each in pipelines]
+        display.print_json({**dataclasses.asdict(found), "pipelines": surveyed})
+    elif pipelines:
+        display.show_pipelines(pipelines, now)
 
 
 @app.command()
@@ -63,13 +85,20 @@ def produce(
 
 @app.command()
 def plan(pipeline: Name, as_json: AsJson = False) -> None:
-    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing."""
+    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing.
+
+    Also what threatens the unread records: open transactions that hold them back, and when the oldest may expire.
+    """
     from batchledger import run_batch
+    from batchledger.health import read_threats
+    from batchledger.planning import Plan
     from batchledger.wiring import build_platform
 
     platform = build_platform(load_pipeline(pipeline))
-    open_batch = platform.ledger.find_open_batch(pipeline)
-    display.show_plan(pipeline, open_batch or run_batch.preview(platform), as_json)
+    now = datetime.now(UTC)
+    planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
+    threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
+    display.show_plan(pipeline, planned, threats, now, as_json)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.planning import Plan
@@ -55,8 +56,8 @@ def show_produced(produced: Produced, as_json: bool) -> None:
         )
 
 
-def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
-    """Print the ranges that the next run would take: those of a new plan, or of the batch that is open already."""
+def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
+    """Print the ranges that the next run would take, and what threatens the unread records."""
     open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
         print_json(
@@ -65,9 +66,16 @@ def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
                 "open_batch": open_batch and open_batch.batch_id,
                 "ranges": [_range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
+                "threats": threats_as_json(threats),
             }
         )
         return
+    _show_ranges(pipeline, planned, open_batch)
+    for line in describe_threats(threats, now):
+        _out(Text(line, "yellow"))
+
+
+def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
     if not planned.ranges:
         _out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
         return
@@ -78,6 +86,36 @@ def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
     table.add_section()
     table.add_row(f"{planned.lag_left_records:,} stay for later batches", f"{count_offsets(planned.ranges):,}")
     _out(table)
+
+
+def threats_as_json(threats: Threats) -> dict[str, Any]:
+    """What threatens the unread records, for scripts; times are ISO text."""
+    expiring, oldest = threats.first_to_expire, threats.oldest_unread
+    return {
+        "unread_records": threats.unread_records,
+        "open_transactions": [
+            {**dataclasses.asdict(each), "partition": str(each.partition)} for each in threats.transactions
+        ],
+        "oldest_unread_at": oldest and oldest.oldest_unread_at,
+        "expires_at": expiring and expiring.expires_at,
+    }
+
+
+def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
+    """Print how each pipeline stands, the worst first."""
+    table = _table("Pipelines", "pipeline", "state", "unread", "what to know")
+    for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
+        style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
+        notes = [each.detail, *(describe_threats(each.threats, now) if each.threats else [])]
+        unread = f"{each.threats.unread_records:,}" if each.threats else ""
+        table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
+    _out(table)
+
+
+def pipeline_as_json(health: PipelineHealth) -> dict[str, Any]:
+    """How one pipeline stands, for scripts."""
+    threats = threats_as_json(health.threats) if health.threats else None
+    return {"pipeline": health.pipeline, "state": health.state, "detail": health.detail, "threats": threats}
 
 
 def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
@@ -218,10 +256,10 @@ def _table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    numbers = {"offsets", "offsets =", "rows", "seconds", "quarantined", "+ unexplained"}
+    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome")
+        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know")
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

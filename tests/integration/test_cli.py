@@ -1,25 +1,31 @@
 """The command line as scripts use it: one JSON document on standard output, and exit codes that say what happened."""
 
 import json
+import os
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 from typing import Any
 
 import psycopg
+from confluent_kafka import Producer
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SERVICES
 from tests.support import Workplace, delete_records
 
 
-def batchledger(*arguments: str) -> subprocess.CompletedProcess[str]:
+def batchledger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     command = [sys.executable, "-c", "from batchledger.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment
+    )
 
 
-def ask(*arguments: str) -> Any:
+def ask(*arguments: str, **environment: str) -> Any:
     """Run a command that has to succeed and return its JSON."""
-    done = batchledger(*arguments, "--json")
+    done = batchledger(*arguments, "--json", **environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -112,3 +118,31 @@ def test_a_range_that_cannot_be_read_is_a_usage_error(workplace: Workplace) -> N
     done = batchledger("accept-loss", workplace.create().name, "orders 10-25", "--reason", "typo")
     assert done.returncode == 2
     assert "topic[partition] start..until" in " ".join(done.stderr.split())
+
+
+def test_plan_and_status_tell_what_threatens_the_unread_records(workplace: Workplace, tmp_path: Path) -> None:
+    """An open transaction, and the moment from which retention may delete the oldest unread record."""
+    pipeline = workplace.create(partitions=1, topic_config={"retention.ms": "864000000"})
+    pipeline.send(5, partitions=1)
+    producer = Producer({**workplace.kafka_options, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(pipeline.name, value=b"{}", partition=0)
+    producer.flush(30)
+    pipeline.send(2, partitions=1)
+    threats = ask("plan", pipeline.name)["threats"]
+    assert threats["unread_records"] == 5
+    assert threats["expires_at"] > threats["oldest_unread_at"]
+    (transaction,) = threats["open_transactions"]
+    assert (transaction["partition"], transaction["held_back_records"]) == (f"{pipeline.name}[0]", 3)
+    assert not transaction["is_stuck"]
+    shown = " ".join(batchledger("plan", pipeline.name).stdout.split())
+    assert f"{pipeline.name}[0]: an open transaction holds back 3 offsets since" in shown
+    assert f"{pipeline.name}[0]: the oldest unread record may expire in 9 d 23 h" in shown
+    (tmp_path / pipeline.path.name).write_text(pipeline.path.read_text())
+    here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
+    (found,) = ask("status", **here)["pipelines"]
+    assert (found["pipeline"], found["state"]) == (pipeline.name, "lagging")
+    assert found["threats"]["unread_records"] == 5
+    assert "holds back 3 offsets" in " ".join(batchledger("status", **here).stdout.split())
+    producer.abort_transaction(30)
