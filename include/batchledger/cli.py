@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from batchledger import display
-from batchledger.batch import Decision
+from batchledger.batch import Batch, BatchState, Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.health import PipelineHealth
@@ -114,7 +114,10 @@ def run(
 
     config = load_pipeline(pipeline)
     platform, stage = build_platform(config), choose_stage_step(config)
-    published = []
+    published: list[Batch] = []
+    if batch is not None and (known := platform.ledger.load_batch(batch)).state is BatchState.PUBLISHED:
+        display.show_published_already(known, as_json)
+        return
     while True:
         done = run_batch.run_once(platform, _run_name(), batch, stage)
         if done is not None:

@@ -128,6 +128,14 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
         _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
 
 
+def show_published_already(batch: Batch, as_json: bool) -> None:
+    """Say that there is nothing to do for a batch that was asked for."""
+    if as_json:
+        print_json([])
+    else:
+        _out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
+
+
 def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
     """Say what was given up, and where it stays visible."""
     if as_json:
@@ -227,6 +235,9 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
         f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
     )
+    if not verification.batches and verification.holds:
+        _out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
+        return
     if verification.holds:
         _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")
