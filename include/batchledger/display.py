@@ -186,7 +186,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
-        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
+        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "duplicates", "checks")}
         print_json({**_batch_as_json(batch), **parts})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
@@ -195,6 +195,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
         _out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
     _out(balance_table(history.ranges))
+    if history.duplicates:
+        _out(_duplicates_table(history))
     if not history.attempts:
         return
     attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
@@ -223,6 +225,16 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
             *(_number(getattr(each, line)) for line in lines),
             unexplained,
         )
+    return table
+
+
+def _duplicates_table(history: BatchHistory) -> Table:
+    total = sum(each.duplicates or 0 for each in history.ranges)
+    shown = len(history.duplicates)
+    table = _table(f"Duplicates, {shown:,} of {total:,}", "dropped", "came first")
+    for each in history.duplicates:
+        first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
+        table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)
     return table
 
 

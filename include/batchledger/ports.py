@@ -92,6 +92,10 @@ class Publication(Protocol):
     def accepted_rows(self) -> int:
         """How many rows the audit accepted; a sink that moves another number refuses."""
 
+    @property
+    def duplicate_rows(self) -> int:
+        """How many rows the audit counted as duplicates; a sink that drops another number refuses."""
+
     def confirm_target(self, name: str, identity: str) -> None:
         """Store which table the pipeline publishes to.
 
@@ -226,7 +230,10 @@ class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
-        """Create empty staging for exactly this attempt. Raises TargetChangedError when the target cannot take it."""
+        """Create empty staging for exactly this attempt.
+
+        Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
+        """
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
@@ -238,9 +245,10 @@ class Sink(Protocol):
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
     def publish(self, publication: Publication) -> int:
-        """Make the attempt's rows visible within the publication; return their number.
+        """Make the accepted rows of the attempt visible within the publication; return their number.
 
-        Raises StagingLostError when they are not those that were audited, TargetChangedError.
+        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. Raises
+        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetChangedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

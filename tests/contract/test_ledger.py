@@ -440,7 +440,7 @@ def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: 
 def test_i7_range_whose_balance_does_not_close_is_refused(warehouse: Warehouse) -> None:
     """Whatever the checks said: publishing requires that nothing is unexplained."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, duplicates=1)], [life.PASSED])
+    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, filtered=1)], [life.PASSED])
     with pytest.raises(BatchBlockedError, match="balance"):
         life.publish(warehouse, attempt)
     assert life.target_coordinates(warehouse) == []

@@ -237,6 +237,11 @@ class MemoryPublication:
         return sum(balance.accepted for balance in self._stored.balances)
 
     @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return sum(balance.duplicates for balance in self._stored.balances)
+
+    @property
     def _stored(self) -> StoredBatch:
         return self.connection.batches[self.attempt.batch.batch_id]
 
