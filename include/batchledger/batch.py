@@ -190,7 +190,7 @@ class CheckResult:
 
     def with_note(self, note: str) -> "CheckResult":
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
-        return replace(self, detail=f"{self.detail}; {note}") if note else self
+        return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
 
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
