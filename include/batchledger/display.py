@@ -45,15 +45,29 @@ def show_migration(before: str | None, after: str | None, as_json: bool) -> None
 
 
 def show_produced(produced: Produced, as_json: bool) -> None:
-    """Say what was written to a topic."""
+    """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
+    known = dataclasses.asdict(produced.deliveries)
     if as_json:
-        print_json(produced)
-    elif produced.sent == 0:
-        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
-    else:
-        _out(
-            f"Wrote {produced.sent:,} records to topic {produced.topic}, which held {produced.already_there:,} before."
+        print_json(
+            {
+                "topic": produced.topic,
+                "already_there": produced.already_there,
+                **known,
+                "guarantee": produced.guarantee,
+                "offsets_gained": produced.gained,
+                "explanation": produced.guarantee.explanation,
+            }
         )
+        return
+    if known["sent"] == 0:
+        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+        return
+    _out(f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets.")
+    told = {name: count for name, count in known.items() if count is not None}
+    table = _table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
+    table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
+    _out(table)
+    _out(produced.guarantee.explanation)
 
 
 def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
