@@ -247,7 +247,7 @@ def load_pipeline(name: str) -> PipelineConfig:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
     raise ConfigurationError(
-        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}.", pipeline=name
+        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}", pipeline=name
     )
 
 
@@ -257,6 +257,8 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path}: not a pipeline: it has no keys; name, source and sink are required.")
     try:
         pipeline = PipelineConfig.model_validate(content)
     except ValidationError as error:

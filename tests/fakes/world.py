@@ -77,5 +77,5 @@ class World:
             (partition, offset)
             for partition, held in self.broker.partitions.items()
             for offset, record in enumerate(held.log)
-            if record is not None and not record.is_aborted
+            if record is not None
         ]

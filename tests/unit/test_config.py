@@ -130,7 +130,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(transform="no colon"), "transform: 'no colon' does not match"),
         (changed(name="Orders"), "name: 'Orders' does not match"),
         (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
-        ("just text", "file: 'just text'"),
+        ("just text", "not a pipeline: it has no keys"),
         ("a: [", "not readable as YAML"),
     ],
 )
@@ -190,3 +190,11 @@ def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monk
     monkeypatch.setenv(config.PIPELINES_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"no pipeline 'order' .*did you mean 'orders'"):
         config.load_pipeline("order")
+
+
+@pytest.mark.parametrize("content", ["", "- a list"])
+def test_file_without_any_key_is_refused_in_one_sentence(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"empty.yaml: not a pipeline: it has no keys; name, source and sink"):
+        read_pipeline_file(file)
