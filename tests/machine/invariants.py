@@ -55,7 +55,8 @@ class Invariants(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
-        """Check one after the other; a failing schedule prints better with one line than with twelve."""
+        """Check one after the other, and name all that are violated: one fault often breaks several."""
+        violated = []
         for keep in (
             self.i1_published_ranges_meet_from_the_origin_to_the_position,
             self.i2_published_ranges_are_disjoint,
@@ -70,7 +71,11 @@ class Invariants(RuleBasedStateMachine):
             self.i9_what_was_acknowledged_as_published_stays_visible,
             self.errors_are_expected_ones,
         ):
-            keep()
+            try:
+                keep()
+            except AssertionError as error:
+                violated.append(str(error))
+        assert not violated, "\n".join(violated)
 
     def i1_published_ranges_meet_from_the_origin_to_the_position(self) -> None:
         """No offset between the origin and the position is without a published batch, and none beyond has one."""

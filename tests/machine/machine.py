@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -207,10 +208,11 @@ class PlatformMachine(Invariants):
 
     def _drain(self) -> None:
         """Run healthy processes until nothing is left; a person takes blocked batches again and accepts losses."""
-        platform = self.world.platform()
         if self.model.is_recreated:
             self._expect_refusal()
             return
+        platform = self.world.platform()
+        platform = replace(platform, rules=replace(platform.rules, limits=Limits(max_records=1000)))
         for _ in range(sum(map(len, self.model.log.values())) + MOST_PARTITIONS):
             for partition, (start, log_start) in self._losses().items():
                 self._accept_loss(partition, start, log_start)
