@@ -15,6 +15,7 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits
 from tests.fakes.crash import crash_points
 from tests.fakes.ledger import CommitFault
+from tests.fakes.source import Record
 from tests.machine.invariants import Invariants, Slice
 from tests.machine.model import Kind, Model
 from tests.machine.processes import Process, Step, pauses
@@ -58,32 +59,21 @@ class PlatformMachine(Invariants):
             self.world.broker.append_holes(_named(partition), origin)
             self.world.broker.expire(_named(partition), origin)
             self._write(partition, Kind.GOOD, 3)
+        for _ in range(2):
+            self.start_run()
 
     # Producers, retention and administrators.
 
     @precondition(lambda self: not self.model.is_recreated)
-    @rule(partition=PARTITIONS, count=st.integers(1, 5))
-    def produce(self, partition: int, count: int) -> None:
-        self._write(partition, Kind.GOOD, count)
+    @rule(partition=PARTITIONS, count=st.integers(1, 5), kind=st.sampled_from([Kind.GOOD, Kind.UNDECODABLE]))
+    def produce(self, partition: int, count: int, kind: Kind) -> None:
+        self._write(partition, kind, count)
 
     @precondition(lambda self: not self.model.is_recreated)
-    @rule(partition=PARTITIONS)
-    def produce_undecodable(self, partition: int) -> None:
-        self._write(partition, Kind.UNDECODABLE, 1)
-
-    @precondition(lambda self: not self.model.is_recreated)
-    @rule(partition=PARTITIONS, count=st.integers(1, 3))
-    def commit_a_transaction(self, partition: int, count: int) -> None:
-        self._write(partition, Kind.GOOD, count)
-        self.model.write(partition, Kind.MARKER, 1)
-        self.world.broker.append_holes(_named(partition))
-
-    @precondition(lambda self: not self.model.is_recreated)
-    @rule(partition=PARTITIONS, count=st.integers(1, 3))
-    def abort_a_transaction(self, partition: int, count: int) -> None:
-        ids = self.model.write(partition, Kind.ABORTED, count)
-        self.model.write(partition, Kind.MARKER, 1)
-        self.world.broker.append_aborted(_named(partition), *map(_encode, ids))
+    @rule(partition=PARTITIONS, count=st.integers(1, 3), kind=st.sampled_from([Kind.GOOD, Kind.ABORTED]))
+    def end_a_transaction(self, partition: int, count: int, kind: Kind) -> None:
+        self._write(partition, kind, count)
+        self._write(partition, Kind.MARKER, 1)
 
     @precondition(lambda self: self.stored.next_offsets and not self.model.is_recreated)
     @rule(partition=PARTITIONS_READ)
@@ -103,14 +93,13 @@ class PlatformMachine(Invariants):
         self.world.broker.add_partition(TOPIC)
 
     @precondition(lambda self: len(self.stored.published) > 2 and not self.model.is_recreated)
-    @rule(longer=st.integers(0, 3))
-    def recreate_topic(self, longer: int) -> None:
+    @rule(count=st.integers(0, 30))
+    def recreate_topic(self, count: int) -> None:
         """Other records lie under the same offsets from here on; nothing of them may ever be published."""
         self.model.is_recreated = True
         self.world.broker.delete_topic(TOPIC)
         for partition in self.world.broker.create_topic(TOPIC, len(self.model.log)):
-            for offset in range(self.model.end(partition.partition) + longer):
-                self.world.broker.append(partition, _encode(f"another topic's {offset}"))
+            self.world.broker.append(partition, *(_encode(f"another topic's {offset}") for offset in range(count)))
 
     # Schedulers and people.
 
@@ -174,6 +163,7 @@ class PlatformMachine(Invariants):
         process.commit_fault = moment
         self._let(process)
 
+    @precondition(lambda self: any(each.state in ("staged", "audited") for each in self.stored.batches.values()))
     @rule()
     def crash_the_database(self) -> None:
         """The database comes back without the rows of its unlogged tables."""
@@ -246,8 +236,16 @@ class PlatformMachine(Invariants):
 
     def _write(self, partition: int, kind: Kind, count: int) -> None:
         ids = self.model.write(partition, kind, count)
-        values = map(_encode, ids) if kind is Kind.GOOD else (b"no JSON" for _ in ids)
-        self.world.broker.append(_named(partition), *values)
+        held = self.world.broker.partitions[_named(partition)]
+        match kind:
+            case Kind.GOOD:
+                held.log += [Record(_encode(each)) for each in ids]
+            case Kind.UNDECODABLE:
+                held.log += [Record(b"no JSON") for _ in ids]
+            case Kind.ABORTED:
+                held.log += [Record(_encode(each), is_aborted=True) for each in ids]
+            case Kind.MARKER:
+                held.log += [None for _ in ids]
 
     def _expire(self, partition: int, before: int) -> None:
         self.model.log_start[partition] = max(before, self.model.log_start[partition])
