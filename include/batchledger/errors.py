@@ -114,6 +114,10 @@ class StagingLostError(BatchledgerError):
     """Staging no longer holds what was staged; the batch has to be staged again, by the next run or by hand."""
 
 
+class AuditOutdatedError(StagingLostError):
+    """What would be published is not what the audit accepted; the batch has to be staged and audited again."""
+
+
 class StageRefusedError(BatchledgerError):
     """The stage job, run in a process of its own, refused for good; a person has to read its message."""
 

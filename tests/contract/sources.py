@@ -1,21 +1,23 @@
 """The brokers that the SourceLog contract runs over."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic, sleep
 from typing import Protocol
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, IsolationLevel, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic
 from batchledger.kafka.log import KafkaLog
 from batchledger.offsets import TopicPartition
 from batchledger.ports import SourceLog
 from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
+from tests.support import wait_until
 
 DEADLINE_SECONDS = 30.0
 
@@ -32,7 +34,7 @@ class Source(Protocol):
     def unreachable_log(self) -> SourceLog:
         """The log of a broker that does not answer."""
 
-    def create_topic(self, partitions: int) -> Sequence[TopicPartition]:
+    def create_topic(self, partitions: int, config: Mapping[str, str] = KEEP_FOREVER) -> Sequence[TopicPartition]:
         """Create the topic of this test, again if it was deleted."""
 
     def add_partition(self) -> TopicPartition:
@@ -43,6 +45,17 @@ class Source(Protocol):
 
     def append(self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP) -> None:
         """Write records that end at the given time."""
+
+    def commit(self, partition: TopicPartition, count: int) -> None:
+        """Write records and a marker, in one committed transaction."""
+
+    def abort(self, partition: TopicPartition, count: int) -> None:
+        """Write records and a marker, in one aborted transaction."""
+
+    def open_transaction(
+        self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP
+    ) -> AbstractContextManager[None]:
+        """Write records in a transaction that is undecided within the block, and aborted at its end."""
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         """Remove the records below an offset, as retention does."""
@@ -70,8 +83,8 @@ class MemorySource:
     def unreachable_log(self) -> MemorySourceLog:
         return MemorySourceLog(MemoryBroker(is_down=True))
 
-    def create_topic(self, partitions: int) -> Sequence[TopicPartition]:
-        return self.broker.create_topic(self.topic, partitions)
+    def create_topic(self, partitions: int, config: Mapping[str, str] = KEEP_FOREVER) -> Sequence[TopicPartition]:
+        return self.broker.create_topic(self.topic, partitions, config)
 
     def add_partition(self) -> TopicPartition:
         return self.broker.add_partition(self.topic)
@@ -81,6 +94,22 @@ class MemorySource:
 
     def append(self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP) -> None:
         self.broker.append(partition, *[b"{}"] * count, timestamp=at)
+
+    def commit(self, partition: TopicPartition, count: int) -> None:
+        self.broker.append_undecided(partition, *[b"{}"] * count)
+        self.broker.commit(partition)
+
+    def abort(self, partition: TopicPartition, count: int) -> None:
+        with self.open_transaction(partition, count):
+            pass
+
+    @contextmanager
+    def open_transaction(
+        self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP
+    ) -> Iterator[None]:
+        self.broker.append_undecided(partition, *[b"{}"] * count, timestamp=at)
+        yield
+        self.broker.abort(partition)
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         self.broker.expire(partition, before)
@@ -108,8 +137,8 @@ class KafkaSource:
     def unreachable_log(self) -> KafkaLog:
         return KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
 
-    def create_topic(self, partitions: int) -> Sequence[TopicPartition]:
-        ensure_topic(self._options, self.topic, partitions, KEEP_FOREVER)
+    def create_topic(self, partitions: int, config: Mapping[str, str] = KEEP_FOREVER) -> Sequence[TopicPartition]:
+        ensure_topic(self._options, self.topic, partitions, config)
         return [TopicPartition(self.topic, number) for number in range(partitions)]
 
     def add_partition(self) -> TopicPartition:
@@ -128,11 +157,60 @@ class KafkaSource:
             sleep(0.05)
 
     def append(self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP) -> None:
-        producer = Producer({**self._options, "enable.idempotence": True})
-        for _ in range(count):
-            milliseconds = int(at.timestamp() * 1000)
-            producer.produce(self.topic, b"{}", partition=partition.partition, timestamp=milliseconds)
+        self._write(Producer({**self._options, "enable.idempotence": True}), partition, count, at)
+
+    def commit(self, partition: TopicPartition, count: int) -> None:
+        producer = self._begin_transaction()
+        self._write(producer, partition, count, DEFAULT_TIMESTAMP)
+        producer.commit_transaction(DEADLINE_SECONDS)
+        self._wait_until_decided(partition)
+
+    def abort(self, partition: TopicPartition, count: int) -> None:
+        with self.open_transaction(partition, count):
+            pass
+
+    @contextmanager
+    def open_transaction(
+        self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP
+    ) -> Iterator[None]:
+        producer = self._begin_transaction()
+        self._write(producer, partition, count, at)
+        yield
+        producer.abort_transaction(DEADLINE_SECONDS)
+        self._wait_until_decided(partition)
+
+    def _begin_transaction(self) -> Producer:
+        producer = Producer({**self._options, "transactional.id": uuid4().hex, "log_level": 0})
+        producer.init_transactions(DEADLINE_SECONDS)
+        producer.begin_transaction()
+        return producer
+
+    def _write(self, producer: Producer, partition: TopicPartition, count: int, at: datetime) -> None:
+        milliseconds = int(at.timestamp() * 1000)
+        refused: list[object] = []
+
+        def note(error: object, _: object) -> None:
+            if error is not None:
+                refused.append(error)
+
+        for number in range(count):
+            key = str(number)
+            producer.produce(
+                self.topic, b"{}", key, partition=partition.partition, timestamp=milliseconds, on_delivery=note
+            )
         assert producer.flush(DEADLINE_SECONDS) == 0
+        assert refused == []
+
+    def _wait_until_decided(self, partition: TopicPartition) -> None:
+        """The broker answers before it has written the marker."""
+        admin = AdminClient(dict(self._options))
+        place = KafkaTopicPartition(partition.topic, partition.partition)
+
+        def end(isolation: IsolationLevel) -> int:
+            answer = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation)
+            return int(answer[place].result(DEADLINE_SECONDS).offset)
+
+        wait_until(lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED))
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         admin = AdminClient(dict(self._options))

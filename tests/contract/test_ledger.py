@@ -2,15 +2,17 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, CheckResult, Lane, Position, Staged
+from batchledger.batch import Attempt, BatchState, CheckResult, Decision, Lane, Position, Staged
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
     PositionConflictError,
+    PredecessorPendingError,
     StagingLostError,
     UnknownBatchError,
 )
@@ -246,13 +248,12 @@ def test_i3_publication_makes_rows_quarantine_position_and_state_visible_togethe
 
 def publish_and_fail(warehouse: Warehouse, attempt: Attempt, steps: int) -> None:
     """Open a publication, take that many of its four steps, and fail."""
-    rows = 2
     with warehouse.ledger.publication(attempt) as publication:
         taken = [
             publication.advance_positions,
             lambda: warehouse.sink.publish(publication),
             publication.publish_quarantine,
-            lambda: publication.mark_published(rows),
+            publication.mark_published,
         ]
         for step in taken[:steps]:
             step()
@@ -276,13 +277,100 @@ def test_i3_nobody_sees_an_open_publication(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
         publication.advance_positions()
-        rows = warehouse.sink.publish(publication)
+        warehouse.sink.publish(publication)
         publication.publish_quarantine()
-        publication.mark_published(rows)
+        publication.mark_published()
         assert life.target_coordinates(warehouse) == []
         assert life.next_offsets(warehouse) == {ORDERS_0: 0}
         assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.AUDITED
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+
+
+def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(warehouse: Warehouse) -> None:
+    """The second transaction of at-most-once delivery; only the attempt that made the first one may have it."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with pytest.raises(FencedError), warehouse.ledger.publication(attempt, BatchState.PUBLISHED):
+        pass
+    with warehouse.ledger.publication(attempt) as publication:
+        publication.advance_positions()
+        publication.mark_published()
+    assert life.target_coordinates(warehouse) == []
+    stranger = replace(attempt, number=attempt.number + 1)
+    with pytest.raises(FencedError), warehouse.ledger.publication(stranger, BatchState.PUBLISHED):
+        pass
+    with warehouse.ledger.publication(attempt, BatchState.PUBLISHED) as publication:
+        warehouse.sink.publish(publication)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+
+
+def test_s58_batch_that_is_early_is_refused_with_an_error_that_is_worth_a_retry(warehouse: Warehouse) -> None:
+    """The position stands before the batch: its predecessor is not published yet."""
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.take_to_audited(warehouse, SECOND)
+    warehouse.move_position(ORDERS_0, 0)
+    with pytest.raises(PredecessorPendingError, match=r"expected 3, found 0. An earlier batch has to be") as early:
+        life.publish(warehouse, attempt)
+    assert early.value.retryable
+    warehouse.move_position(ORDERS_0, 3)
+    assert life.publish(warehouse, attempt) == 2
+
+
+def test_failed_attempt_leaves_the_batch_as_it_is(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    staged = warehouse.ledger.load_batch(attempt.batch.batch_id)
+    warehouse.ledger.mark_failed(attempt, "the disk is full")
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id) == staged
+    life.audit(warehouse, attempt)
+    assert life.publish(warehouse, attempt) == 3
+
+
+BY_ANA = Decision("ana@host", "retention was too short")
+
+
+def test_accepted_loss_is_a_published_batch_that_moves_only_its_partitions(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST, OTHER)
+    loss = warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
+    assert (loss.state, loss.ranges) == (BatchState.PUBLISHED, (SECOND,))
+    assert warehouse.ledger.load_batch(loss.batch_id) == loss
+    assert life.next_offsets(warehouse) == {ORDERS_0: 5, ORDERS_1: 12}
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST, OTHER])
+    with pytest.raises(FencedError):
+        warehouse.ledger.open_attempt(loss.batch_id, "run-2")
+
+
+def test_i2_offsets_of_an_accepted_loss_can_never_be_published(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
+    warehouse.move_position(ORDERS_0, 3)
+    attempt = life.take_to_audited(warehouse, SECOND)
+    with pytest.raises(PositionConflictError, match="overlaps"):
+        life.publish(warehouse, attempt)
+
+
+def test_loss_that_does_not_start_at_the_position_is_refused(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    for wrong in (OffsetRange(ORDERS_0, 4, 5), OffsetRange(ORDERS_0, 2, 5), OTHER):
+        with pytest.raises(PositionConflictError, match=f"expected {wrong.start}, found"):
+            warehouse.ledger.accept_loss(warehouse.pipeline, [wrong], BY_ANA)
+    assert life.next_offsets(warehouse) == {ORDERS_0: 3}
+    assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None
+
+
+def test_accepting_a_loss_discards_the_open_batch_over_its_partition(warehouse: Warehouse) -> None:
+    open_batch = life.store(warehouse, FIRST, OTHER)
+    attempt = life.stage(warehouse, open_batch)
+    warehouse.ledger.accept_loss(warehouse.pipeline, [OffsetRange(ORDERS_0, 0, 1)], BY_ANA)
+    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.DISCARDED
+    with pytest.raises(FencedError, match="discarded"):
+        life.audit(warehouse, attempt)
+    assert life.store(warehouse, OffsetRange(ORDERS_0, 1, 3), OTHER).batch_id != open_batch.batch_id
+
+
+def test_accepting_a_loss_leaves_an_open_batch_over_other_partitions(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.take_to_audited(warehouse, OTHER)
+    warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
+    assert life.publish(warehouse, attempt) == 2
 
 
 def test_published_batch_cannot_be_published_again(warehouse: Warehouse) -> None:
@@ -352,7 +440,7 @@ def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: 
 def test_i7_range_whose_balance_does_not_close_is_refused(warehouse: Warehouse) -> None:
     """Whatever the checks said: publishing requires that nothing is unexplained."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, duplicates=1)], [life.PASSED])
+    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, filtered=1)], [life.PASSED])
     with pytest.raises(BatchBlockedError, match="balance"):
         life.publish(warehouse, attempt)
     assert life.target_coordinates(warehouse) == []
@@ -381,7 +469,8 @@ def test_accepted_rows_are_those_of_the_audit(warehouse: Warehouse) -> None:
         assert publication.accepted_rows == 5
         assert publication.attempt == attempt
         publication.advance_positions()
-        publication.mark_published(warehouse.sink.publish(publication))
+        warehouse.sink.publish(publication)
+        publication.mark_published()
 
 
 def test_unknown_batch_is_refused_by_every_method(warehouse: Warehouse) -> None:

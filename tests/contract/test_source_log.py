@@ -1,17 +1,22 @@
 """The contract of the SourceLog port."""
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from time import monotonic
 
 import pytest
 
-from batchledger.batch import PartitionLog
-from batchledger.errors import ServiceUnavailableError
-from batchledger.offsets import TopicPartition
+from batchledger.accounting import HoleEvidence
+from batchledger.batch import PartitionHealth, PartitionLog
+from batchledger.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.kafka.admin import KEEP_FOREVER
+from batchledger.offsets import OffsetRange, TopicPartition
 from tests.contract.sources import Source
 from tests.fakes.source import DEFAULT_TIMESTAMP
 
 HOUR = timedelta(hours=1)
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 def test_ends_of_every_partition_are_read(source: Source) -> None:
@@ -81,11 +86,153 @@ def test_courtesy_offsets_are_committed_and_moved_on(source: Source) -> None:
         assert source.committed(f"group-{source.topic}", first) == next_offset
 
 
+def test_second_read_finds_committed_records_under_both_isolation_levels(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 3)
+    source.commit(first, 3)
+    evidence = source.log.look_into([OffsetRange(first, 1, 7)])
+    assert evidence == HoleEvidence(
+        committed=(OffsetRange(first, 1, 6),),
+        uncommitted=(OffsetRange(first, 1, 6),),
+        log_start_by_partition={first: 0},
+        compacted_topics=frozenset(),
+    )
+
+
+def test_s31_s35_aborted_records_are_visible_only_under_read_uncommitted(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.abort(first, 3)
+    source.append(first, 1)
+    evidence = source.log.look_into([OffsetRange(first, 0, 5)])
+    assert evidence.committed == (OffsetRange(first, 4, 5),)
+    assert evidence.uncommitted == (OffsetRange(first, 0, 3), OffsetRange(first, 4, 5))
+
+
+def test_range_that_holds_only_markers_shows_nothing_also_at_the_very_end_of_the_log(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.commit(first, 1)
+    source.append(first, 1)
+    source.abort(first, 1)
+    evidence = source.log.look_into([OffsetRange(first, 1, 2), OffsetRange(first, 4, 5)])
+    assert (evidence.committed, evidence.uncommitted) == ((), ())
+
+
+def test_second_read_ends_before_an_open_transaction_whose_records_count_as_undecided(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.abort(first, 1)
+    with source.open_transaction(first, 2):
+        source.append(first, 1)
+        evidence = source.log.look_into([OffsetRange(first, 0, 5)])
+    assert evidence.committed == ()
+    assert evidence.uncommitted == (OffsetRange(first, 0, 1), OffsetRange(first, 2, 5))
+
+
+def test_hole_below_the_log_start_is_not_seen_and_the_log_start_tells(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 5)
+    source.expire(first, before=3)
+    for hole, found in ((OffsetRange(first, 1, 4), (OffsetRange(first, 3, 4),)), (OffsetRange(first, 0, 2), ())):
+        evidence = source.log.look_into([hole])
+        assert (evidence.committed, evidence.uncommitted) == (found, found)
+        assert dict(evidence.log_start_by_partition) == {first: 3}
+
+
+def test_holes_far_apart_in_several_partitions_are_all_looked_into(source: Source) -> None:
+    first, second, other = source.create_topic(3)
+    source.append(first, 25_000)
+    source.append(second, 10)
+    source.append(other, 10)
+    holes = [OffsetRange(second, 3, 5), *(OffsetRange(first, each, each + 2) for each in (0, 12_345, 24_998))]
+    evidence = source.log.look_into(holes)
+    assert evidence.committed == evidence.uncommitted == tuple(sorted(holes))
+    assert dict(evidence.log_start_by_partition) == {first: 0, second: 0}
+
+
+def test_no_hole_needs_no_evidence(source: Source) -> None:
+    assert source.log.look_into([]) == HoleEvidence((), (), {}, frozenset())
+
+
+def test_topic_with_compaction_is_named_by_the_second_read(source: Source) -> None:
+    (first,) = source.create_topic(1, {"cleanup.policy": "compact,delete", **KEEP_FOREVER})
+    source.append(first, 1)
+    assert source.log.look_into([OffsetRange(first, 0, 1)]).compacted_topics == {source.topic}
+
+
+def test_hole_beyond_the_log_end_is_no_evidence_but_a_changed_topic(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 5)
+    with pytest.raises(TopicChangedError, match=r"4\.\.6.* ends at 5"):
+        source.log.look_into([OffsetRange(first, 4, 6)])
+
+
+def test_health_of_unread_records_tells_when_retention_may_delete_them(source: Source) -> None:
+    (first,) = source.create_topic(1, {"retention.ms": str(36_500 * DAY_MS)})
+    source.append(first, 2, DEFAULT_TIMESTAMP)
+    source.append(first, 2, DEFAULT_TIMESTAMP + HOUR)
+    (health,) = source.log.read_health({first: 2})
+    assert health == PartitionHealth(
+        partition=first,
+        next_offset=2,
+        end=4,
+        high_watermark=4,
+        undecided_since=None,
+        oldest_unread_at=DEFAULT_TIMESTAMP + HOUR,
+        expires_at=DEFAULT_TIMESTAMP + HOUR + timedelta(days=36_500),
+    )
+
+
+def test_s21_open_transaction_is_told_by_the_time_of_its_first_record(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 3)
+    with source.open_transaction(first, 2, DEFAULT_TIMESTAMP + HOUR):
+        source.append(first, 1, DEFAULT_TIMESTAMP + 2 * HOUR)
+        (held_back,) = source.log.read_health({first: 3})
+    (decided,) = source.log.read_health({first: 3})
+    assert held_back == PartitionHealth(first, 3, 3, 6, DEFAULT_TIMESTAMP + HOUR, None, None)
+    assert (decided.end, decided.high_watermark, decided.undecided_since) == (7, 7, None)
+
+
+@pytest.mark.parametrize(
+    "config", [{"retention.ms": "-1"}, {"cleanup.policy": "compact", "retention.ms": str(36_500 * DAY_MS)}]
+)
+def test_records_that_are_kept_for_ever_do_not_expire(source: Source, config: Mapping[str, str]) -> None:
+    (first,) = source.create_topic(1, config)
+    source.append(first, 1)
+    (health,) = source.log.read_health({first: 0})
+    assert (health.oldest_unread_at, health.expires_at) == (DEFAULT_TIMESTAMP, None)
+
+
+def test_partition_with_nothing_unread_has_no_oldest_record(source: Source) -> None:
+    empty, read, markers = source.create_topic(3)
+    source.append(read, 2)
+    source.commit(markers, 1)
+    found = source.log.read_health({markers: 1, empty: 0, read: 2})
+    assert [(each.partition, each.oldest_unread_at) for each in found] == [(empty, None), (read, None), (markers, None)]
+
+
+def test_first_unread_record_is_found_behind_markers_and_from_the_log_start(source: Source) -> None:
+    behind_marker, behind_start = source.create_topic(2)
+    source.commit(behind_marker, 1)
+    source.append(behind_marker, 2, DEFAULT_TIMESTAMP + HOUR)
+    source.append(behind_start, 2)
+    source.append(behind_start, 2, DEFAULT_TIMESTAMP + HOUR)
+    source.expire(behind_start, before=2)
+    found = source.log.read_health({behind_marker: 1, behind_start: 0})
+    assert [each.oldest_unread_at for each in found] == [DEFAULT_TIMESTAMP + HOUR] * 2
+    assert [each.next_offset for each in found] == [1, 0]
+
+
 def test_broker_that_does_not_answer_is_reported_within_thirty_seconds(source: Source) -> None:
     partition = TopicPartition(source.topic, 0)
+    log = source.unreachable_log
+    questions = [
+        lambda: log.read_log([source.topic]),
+        lambda: log.find_offsets([partition], DEFAULT_TIMESTAMP),
+        lambda: log.look_into([OffsetRange(partition, 0, 1)]),
+        lambda: log.read_health({partition: 0}),
+    ]
     started = monotonic()
-    with pytest.raises(ServiceUnavailableError):
-        source.unreachable_log.read_log([source.topic])
-    with pytest.raises(ServiceUnavailableError):
-        source.unreachable_log.find_offsets([partition], DEFAULT_TIMESTAMP)
-    assert monotonic() - started < 2 * 30
+    with ThreadPoolExecutor(len(questions)) as threads:
+        for answer in [threads.submit(each) for each in questions]:
+            assert isinstance(answer.exception(), ServiceUnavailableError)
+    assert monotonic() - started < 30

@@ -20,6 +20,13 @@ from batchledger.offsets import OffsetRange, TopicPartition
 Row = Mapping[str, Any]
 AttemptKey = tuple[int, int]
 """Batch id and attempt number."""
+Coordinate = tuple[TopicPartition, int]
+"""Where a record lies: partition and offset."""
+
+
+def coordinate_of(row: Row) -> Coordinate:
+    """Where a row comes from."""
+    return TopicPartition(row["_topic"], row["_partition"]), row["_offset"]
 
 
 def is_over(key: AttemptKey, attempt: Attempt) -> bool:
@@ -73,6 +80,14 @@ class StoredTarget:
     rows: tuple[Row, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """The first record of a message key."""
+
+    first: Coordinate
+    remembered_until: datetime
+
+
 @dataclass
 class Tables:
     """The content of the database at one moment."""
@@ -85,6 +100,8 @@ class Tables:
     decisions: dict[int, Decision] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
+    message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
+    duplicates: dict[int, Mapping[Coordinate, Coordinate]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
 

@@ -8,17 +8,28 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
-from batchledger.errors import StagingError, StagingLostError, TargetChangedError
+from batchledger.errors import (
+    AuditOutdatedError,
+    ConfigurationError,
+    StagingError,
+    StagingLostError,
+    TargetChangedError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
-from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables, is_over
-
-Coordinate = tuple[TopicPartition, int]
-
-
-def coordinate_of(row: Row) -> Coordinate:
-    """Where a row comes from."""
-    return TopicPartition(row["_topic"], row["_partition"]), row["_offset"]
+from batchledger.record_rules import Deduplication
+from tests.fakes.database import (
+    AttemptKey,
+    Coordinate,
+    MemoryDatabase,
+    Row,
+    StoredStaging,
+    StoredTarget,
+    Tables,
+    coordinate_of,
+    is_over,
+)
+from tests.fakes.deduplication import drop_duplicates, find_duplicates
 
 
 @dataclass(frozen=True)
@@ -46,9 +57,13 @@ class MemorySink:
 
     database: MemoryDatabase
     table: str
+    deduplication: Deduplication | None = None
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
+        missing = set(self.deduplication.key if self.deduplication else ()) - set(schema.names)
+        if missing:
+            raise ConfigurationError(f"dedupe.key names columns that the rows do not have: {sorted(missing)}.")
         with self.database.transaction() as tables:
             target = tables.targets.get(self.table)
             if target is not None and not set(schema.names) <= set(target.schema.names):
@@ -65,12 +80,21 @@ class MemorySink:
 
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """See the port."""
+        tables = self.database.committed
+        rows = tables.staging[_key(attempt)].rows
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
-        for row in self.database.committed.staging[_key(attempt)].rows:
+        for row in rows:
             held[_range_of(row, attempt)].append(coordinate_of(row))
         outside = len(held[None])
+        dropped = find_duplicates(tables, attempt, rows, self.deduplication) if self.deduplication else {}
         return [
-            StagedRange(each, len(held[each]), len(set(held[each])), 0 if number else outside)
+            StagedRange(
+                each,
+                len(held[each]),
+                len(set(held[each])),
+                0 if number else outside,
+                sum(coordinate in dropped for coordinate in held[each]),
+            )
             for number, each in enumerate(attempt.batch.ranges)
         ]
 
@@ -90,14 +114,18 @@ class MemorySink:
         tables: Tables = publication.connection
         attempt = publication.attempt
         staging = tables.staging.get(_key(attempt))
-        if staging is None or len(staging.rows) != publication.accepted_rows:
+        audited = publication.accepted_rows + publication.duplicate_rows
+        if staging is None or len(staging.rows) != audited:
             found = "nothing" if staging is None else f"{len(staging.rows)} rows"
-            raise StagingLostError(
-                f"{attempt.batch.label}: {publication.accepted_rows} rows were audited, found {found}."
-            )
+            raise StagingLostError(f"{attempt.batch.label}: {audited} rows were audited, found {found}.")
+        accepted = staging.rows
+        if self.deduplication is not None:
+            accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
+        if len(accepted) != publication.accepted_rows:
+            raise AuditOutdatedError(f"{attempt.batch.label}: {publication.duplicate_rows} duplicates were audited.")
         target = tables.targets.get(self.table) or StoredTarget(f"created by {attempt.batch.label}", staging.schema)
         publication.confirm_target(self.table, target.identity)
-        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in staging.rows)
+        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in accepted)
         tables.targets[self.table] = replace(target, rows=(*target.rows, *rows))
         return len(rows)
 

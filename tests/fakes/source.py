@@ -2,36 +2,55 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from batchledger.accounting import HoleEvidence
-from batchledger.batch import LogState, PartitionLog, TopicIdentity
-from batchledger.errors import ServiceUnavailableError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
+from batchledger.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; an aborted one is visible to read_uncommitted only."""
+    """One visible record."""
 
     value: bytes
     timestamp: datetime = DEFAULT_TIMESTAMP
-    is_aborted: bool = False
 
 
 @dataclass
 class MemoryPartition:
-    """The log of one partition; None is an offset without any record. Offsets below ``log_start`` are gone."""
+    """The log of one partition; None is an offset without a visible record. Offsets below ``log_start`` are gone.
+
+    ``undecided`` and ``aborted`` are the records that only read_uncommitted shows, by offset.
+    """
 
     log: list[Record | None] = field(default_factory=list)
     log_start: int = 0
+    undecided: dict[int, Record] = field(default_factory=dict)
+    aborted: dict[int, Record] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
-        """The next offset to be written; there are no open transactions here."""
+        """The last stable offset: everything before it is decided."""
+        return min(self.undecided, default=self.high_watermark)
+
+    @property
+    def high_watermark(self) -> int:
+        """The next offset to be written."""
         return len(self.log)
+
+    def find_committed(self, offset: int) -> Record | None:
+        """What read_committed shows at an offset."""
+        return self.log[offset] if self.log_start <= offset < self.end else None
+
+    def find_any(self, offset: int) -> Record | None:
+        """What read_uncommitted shows at an offset."""
+        if not self.log_start <= offset < self.high_watermark:
+            return None
+        return self.log[offset] or self.aborted.get(offset) or self.undecided.get(offset)
 
 
 @dataclass
@@ -41,13 +60,16 @@ class MemoryBroker:
     cluster_id: str = "cluster-a"
     partitions: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
-    compacted_topics: set[str] = field(default_factory=set)
+    config_by_topic: dict[str, Mapping[str, str]] = field(default_factory=dict)
     next_offset_by_group: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     is_down: bool = False
     _topics_created: int = 0
 
-    def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
+    def create_topic(
+        self, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> list[TopicPartition]:
         """Create a topic, also one that existed before: it then gets another id."""
+        self.config_by_topic[topic] = {"cleanup.policy": "delete", "retention.ms": "604800000", **(config or {})}
         self._topics_created += 1
         self.topic_ids[topic] = f"topic-{self._topics_created}"
         return [self.add_partition(topic) for _ in range(partitions)]
@@ -68,13 +90,37 @@ class MemoryBroker:
         self.partitions[partition].log.extend(Record(value, timestamp) for value in values)
 
     def append_holes(self, partition: TopicPartition, count: int = 1) -> None:
-        """Write offsets that show no record, as markers are."""
+        """Write offsets that show no record: markers, aborted records."""
         self.partitions[partition].log.extend([None] * count)
+
+    def append_undecided(
+        self, partition: TopicPartition, *values: bytes, timestamp: datetime = DEFAULT_TIMESTAMP
+    ) -> None:
+        """Write records of a transaction that stays open until it is decided; one a partition."""
+        held = self.partitions[partition]
+        for value in values:
+            held.undecided[held.high_watermark] = Record(value, timestamp)
+            held.log.append(None)
+
+    def commit(self, partition: TopicPartition) -> None:
+        """Decide the open transaction; the marker takes an offset."""
+        held = self.partitions[partition]
+        for offset, record in held.undecided.items():
+            held.log[offset] = record
+        held.undecided.clear()
+        held.log.append(None)
+
+    def abort(self, partition: TopicPartition) -> None:
+        """Decide the open transaction; the marker takes an offset."""
+        held = self.partitions[partition]
+        held.aborted.update(held.undecided)
+        held.undecided.clear()
+        held.log.append(None)
 
     def append_aborted(self, partition: TopicPartition, *values: bytes) -> None:
         """Write the records of a transaction that is aborted, and its marker."""
-        self.partitions[partition].log.extend(Record(value, is_aborted=True) for value in values)
-        self.append_holes(partition)
+        self.append_undecided(partition, *values)
+        self.abort(partition)
 
     def expire(self, partition: TopicPartition, before: int) -> None:
         """Remove what lies below ``before``, as retention does."""
@@ -88,7 +134,7 @@ class MemoryBroker:
             raise LookupError(f"{range_} is not within {held.log_start}..{held.end}")
         for offset in range(range_.start, range_.until):
             record = held.log[offset]
-            if record is not None and not record.is_aborted:
+            if record is not None:
                 yield offset, record
 
     def require_up(self) -> None:
@@ -123,31 +169,62 @@ class MemorySourceLog:
         for partition in partitions:
             held = self.broker.partitions[partition]
             for offset in range(held.log_start, held.end):
-                record = held.log[offset]
-                if record is not None and not record.is_aborted and record.timestamp >= at:
+                record = held.find_committed(offset)
+                if record is not None and record.timestamp >= at:
                     found[partition] = offset
                     break
         return found
-
-    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
-        """See the port."""
-        self.broker.require_up()
-        found: dict[bool, list[OffsetRange]] = {True: [], False: []}
-        for hole in holes:
-            held = self.broker.partitions[hole.partition]
-            for offset in range(max(hole.start, held.log_start), hole.until):
-                record = held.log[offset]
-                if record is not None:
-                    found[record.is_aborted].append(OffsetRange(hole.partition, offset, offset + 1))
-        return HoleEvidence(
-            committed=tuple(found[False]),
-            uncommitted=tuple(sorted(found[False] + found[True])),
-            log_start_by_partition={each.partition: self.broker.partitions[each.partition].log_start for each in holes},
-            compacted_topics=frozenset(self.broker.compacted_topics),
-        )
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """See the port."""
         self.broker.require_up()
         for partition, next_offset in next_offset_by_partition.items():
             self.broker.next_offset_by_group[group, partition] = next_offset
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """See the port."""
+        self.broker.require_up()
+        committed, uncommitted = [], []
+        for hole in merge_ranges(holes):
+            held = self.broker.partitions[hole.partition]
+            if hole.until > held.high_watermark:
+                raise TopicChangedError(f"could not look into {hole}: the log ends at {held.high_watermark}.")
+            for offset in range(hole.start, hole.until):
+                if held.find_any(offset):
+                    uncommitted.append(OffsetRange(hole.partition, offset, offset + 1))
+                if held.find_committed(offset):
+                    committed.append(OffsetRange(hole.partition, offset, offset + 1))
+        partitions = {each.partition for each in holes}
+        return HoleEvidence(
+            committed=tuple(merge_ranges(committed)),
+            uncommitted=tuple(merge_ranges(uncommitted)),
+            log_start_by_partition={each: self.broker.partitions[each].log_start for each in partitions},
+            compacted_topics=frozenset(
+                each.topic
+                for each in partitions
+                if "compact" in self.broker.config_by_topic[each.topic]["cleanup.policy"]
+            ),
+        )
+
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """See the port."""
+        self.broker.require_up()
+        return [self._read_health(each, next_offset_by_partition[each]) for each in sorted(next_offset_by_partition)]
+
+    def _read_health(self, partition: TopicPartition, next_offset: int) -> PartitionHealth:
+        held = self.broker.partitions[partition]
+        config = self.broker.config_by_topic[partition.topic]
+        unread = filter(None, map(held.find_any, range(max(next_offset, held.log_start), held.end)))
+        oldest = next((record.timestamp for record in unread), None)
+        first_undecided = held.undecided.get(held.end)
+        retention = timedelta(milliseconds=int(config["retention.ms"]))
+        may_expire = oldest is not None and retention >= timedelta(0) and "delete" in config["cleanup.policy"]
+        return PartitionHealth(
+            partition=partition,
+            next_offset=next_offset,
+            end=held.end,
+            high_watermark=held.high_watermark,
+            undecided_since=first_undecided and first_undecided.timestamp,
+            oldest_unread_at=oldest,
+            expires_at=oldest + retention if oldest and may_expire else None,
+        )

@@ -1,29 +1,97 @@
-"""Run one batch of a pipeline in a process of its own and die by SIGKILL at a named crash point.
+"""Run one batch of a pipeline in a process of its own that gets a signal when it passes a named crash point.
 
-    python -m tests.faults.run_and_die PIPELINE RUN POINT
-
-The process really ends there: no handler runs, connections are left to the services to notice.
+SIGKILL: the process really ends there, no handler runs, connections are left to the services to notice. SIGSTOP: it is
+paused, as by a hypervisor or a long garbage collection, until it is woken. The process is forked from a server that has
+the heavy imports behind it, so that a death costs two seconds instead of eight.
 """
 
+import multiprocessing
 import os
 import signal
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+import psutil
 
 from batchledger import run_batch
 from batchledger.config import load_pipeline
+from batchledger.errors import BatchledgerError
 from batchledger.wiring import build_platform
+from tests.support import wait_until
+
+WAIT_SECONDS = 240
+_HEAVY = ["pyspark.sql.connect.session", "great_expectations", "batchledger.spark.stager", "batchledger.wiring"]
 
 
-def main() -> None:
-    """Run and die."""
-    pipeline, run, fatal_point = sys.argv[1:]
+@dataclass(frozen=True)
+class Run:
+    """A run in a process of its own."""
 
+    process: ForkServerProcess
+    outcome: Connection
+
+    def wait_until_killed(self) -> None:
+        """Return when SIGKILL has ended it."""
+        self.process.join(WAIT_SECONDS)
+        assert self.process.exitcode == -signal.SIGKILL, f"the run ended with {self.process.exitcode}, not killed"
+
+    def wait_until_paused(self) -> None:
+        """Return when SIGSTOP has stopped it."""
+        assert self.process.pid is not None
+        observed = psutil.Process(self.process.pid)
+        wait_until(lambda: observed.status() == psutil.STATUS_STOPPED, WAIT_SECONDS)
+
+    def wake(self) -> None:
+        """Let a paused run go on."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def wait(self) -> str:
+        """Return how the run ended: ``done`` or the kind of its error and its message."""
+        assert self.outcome.poll(WAIT_SECONDS), "the run did not end"
+        text = str(self.outcome.recv())
+        self.process.join(WAIT_SECONDS)
+        return text
+
+
+def start_run(
+    pipeline: str, run: str, point: str = "none", sent: signal.Signals = signal.SIGKILL, batch_id: int | None = None
+) -> Run:
+    """Start a run of one batch that gets the signal when it passes the point."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = _server().Process(target=_run, args=(pipeline, run, point, sent, batch_id, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return Run(process, ours)
+
+
+def run_until_killed(pipeline: str, run: str, point: str) -> None:
+    """Run one batch; return when it has been killed at the point."""
+    start_run(pipeline, run, point).wait_until_killed()
+
+
+def _server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_HEAVY)
+    return context
+
+
+def _run(
+    pipeline: str, run: str, fatal_point: str, sent: signal.Signals, batch_id: int | None, outcome: Connection
+) -> None:
+    platform = build_platform(load_pipeline(pipeline), crash=_signal_at(fatal_point, sent))
+    try:
+        run_batch.run_once(platform, run, batch_id)
+        outcome.send("done")
+    except BatchledgerError as error:
+        outcome.send(f"{type(error).__name__}: {error}")
+
+
+def _signal_at(fatal_point: str, sent: signal.Signals) -> Callable[[str], None]:
     def crash(point: str) -> None:
         if point == fatal_point:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), sent)
 
-    run_batch.run_once(build_platform(load_pipeline(pipeline), crash=crash), run)
-
-
-if __name__ == "__main__":
-    main()
+    return crash

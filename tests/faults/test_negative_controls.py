@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from batchledger import run_batch
-from batchledger.batch import Attempt, Batch
+from batchledger.batch import Attempt, Batch, BatchState
 from batchledger.errors import PositionConflictError
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
@@ -38,9 +38,9 @@ class CarelessLedger(PostgresLedger):
     """The real ledger without the compare-and-swap."""
 
     @contextmanager
-    def publication(self, attempt: Attempt) -> Iterator[PostgresPublication]:
+    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """Lend the careless one."""
-        with super().publication(attempt) as careful:
+        with super().publication(attempt, expected) as careful:
             yield CarelessPublication(careful.connection, careful.attempt)
 
 

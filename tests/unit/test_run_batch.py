@@ -221,7 +221,7 @@ def test_s31_aborted_records_and_markers_are_told_apart(world: World) -> None:
 
 def test_compaction_is_not_explained_by_declaring_transactions(world: World) -> None:
     world.holes = HolePolicy.TRANSACTIONAL
-    world.broker.compacted_topics.add("orders")
+    world.broker.config_by_topic["orders"] = {"cleanup.policy": "compact"}
     world.broker.append_holes(ORDERS_0, 2)
     with pytest.raises(BatchBlockedError, match=r"no_unexplained_holes: 2 offsets"):
         run_batch.run_once(world.process(), "run-1")

@@ -1,0 +1,103 @@
+"""What every question to the brokers has in common: a bounded wait, patience with brokers that settle, one typed error.
+
+Needs DESCRIBE on the topics. Each list of offsets is one request to each broker, whatever the number of partitions.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
+
+from batchledger.errors import ServiceUnavailableError
+from batchledger.kafka.settling import SETTLING_ERRORS
+from batchledger.offsets import TopicPartition
+
+REQUEST_TIMEOUT_SECONDS = 10.0
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
+    """Translate what a Kafka client raises inside the block into ServiceUnavailableError."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        servers = options.get("bootstrap.servers")
+        reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
+        raise ServiceUnavailableError(
+            f"could not {action}: Kafka at {servers} says: {reason or 'no answer'}. Nothing was "
+            "changed; the step can be run again when the broker answers.",
+            bootstrap_servers=servers,
+        ) from error
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of any client: bounded requests, and no log of its own for what our errors say once."""
+    return {**options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
+
+
+def wait(future: "Future[Result]") -> Result:
+    """Return the answer to a request. Its client has to live as long, else it fails with "Handle is terminating"."""
+    return future.result(timeout=REQUEST_TIMEOUT_SECONDS + 2)
+
+
+def _is_settling(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in SETTLING_ERRORS
+
+
+@retry(
+    retry=retry_if_exception(_is_settling),
+    stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),
+    wait=wait_fixed(0.2),
+    reraise=True,
+)
+def list_offsets(
+    admin: AdminClient,
+    partitions: Sequence[TopicPartition],
+    spec: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> dict[TopicPartition, int]:
+    """Return one offset of each partition. ``latest`` is the last stable offset, or the high watermark (S21)."""
+    if not partitions:
+        return {}
+    answers = admin.list_offsets(
+        {to_kafka(each): spec for each in partitions},
+        isolation_level=isolation,
+        request_timeout=REQUEST_TIMEOUT_SECONDS,
+    )
+    return {TopicPartition(each.topic, each.partition): wait(future).offset for each, future in answers.items()}
+
+
+def describe_topic_configs(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the settings in force of each topic, the cluster's defaults included.
+
+    Topics are absent, and named in the log, when this user may not DESCRIBE_CONFIGS of them.
+    """
+    if not topics:
+        return {}
+    answers = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics], request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
+    found = {}
+    for resource, future in answers.items():
+        try:
+            found[resource.name] = {name: entry.value for name, entry in wait(future).items()}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            _log.warning("settings of topic %s stay unknown: grant DESCRIBE_CONFIGS on it", resource.name)
+    return found
+
+
+def to_kafka(partition: TopicPartition, offset: int = OFFSET_INVALID) -> KafkaTopicPartition:
+    """Return the client's own form of a partition, at an offset if one is given."""
+    return KafkaTopicPartition(partition.topic, partition.partition, offset)

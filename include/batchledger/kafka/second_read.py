@@ -1,0 +1,98 @@
+"""The second read: what is there, where the stage step saw no record? Finds evidence and judges nothing.
+
+The stage step reads with Kafka's Java client, this module with librdkafka, so that a fault of one client cannot vouch
+for itself. What is not visible under read_uncommitted cannot be visible under read_committed either; therefore the
+second isolation level is asked only about the offsets that the first one has shown.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from time import monotonic
+
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from batchledger.accounting import HoleEvidence
+from batchledger.errors import TopicChangedError
+from batchledger.kafka.range_reader import Isolation, RangeReader
+from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets
+from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
+
+READING_SECONDS = 60.0
+OFFSETS_PER_SECOND = 100_000
+
+
+def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleEvidence:
+    """See the port."""
+    holes = merge_ranges(holes)
+    partitions = sorted({each.partition for each in holes})
+    topics = sorted({each.topic for each in partitions})
+    deadline = monotonic() + READING_SECONDS + _count_spanned(holes) / OFFSETS_PER_SECOND
+    with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
+        admin = AdminClient(client_options(options))
+        configs = describe_topic_configs(admin, topics)
+        starts = list_offsets(admin, partitions, OffsetSpec.earliest())
+        stable_ends = list_offsets(admin, partitions, OffsetSpec.latest())
+        ends = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        _require_within(holes, ends)
+        kept = _clip(holes, starts, ends)
+        uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
+        decided = _clip(uncommitted, starts, stable_ends)
+        committed = _find_visible(options, Isolation.COMMITTED, decided, deadline)
+    return HoleEvidence(
+        committed=tuple(committed),
+        uncommitted=tuple(uncommitted),
+        log_start_by_partition=starts,
+        compacted_topics=frozenset(topic for topic in configs if "compact" in configs[topic]["cleanup.policy"]),
+    )
+
+
+def _count_spanned(holes: Sequence[OffsetRange]) -> int:
+    """How many offsets lie between the first and the last hole of each partition: at most so many are read."""
+    groups = [list(group) for _, group in groupby(holes, key=lambda each: each.partition)]
+    return sum(group[-1].until - group[0].start for group in groups)
+
+
+def _require_within(holes: Sequence[OffsetRange], end_by_partition: Mapping[TopicPartition, int]) -> None:
+    beyond = [each for each in holes if each.until > end_by_partition[each.partition]]
+    if beyond:
+        end = end_by_partition[beyond[0].partition]
+        raise TopicChangedError(
+            f"could not look into {describe_ranges(beyond)}: the log of {beyond[0].partition} ends at {end}, so it has "
+            "become shorter since the batch was planned. Find out whether the topic was created again, or a broker "
+            "took over without having all records.",
+            partition=str(beyond[0].partition),
+            end=end,
+        )
+
+
+def _clip(
+    ranges: Sequence[OffsetRange],
+    start_by_partition: Mapping[TopicPartition, int],
+    end_by_partition: Mapping[TopicPartition, int],
+) -> list[OffsetRange]:
+    """Return what of the ranges lies between start and end of its partition."""
+    limits = ((each, start_by_partition[each.partition], end_by_partition[each.partition]) for each in ranges)
+    return [
+        OffsetRange(each.partition, max(each.start, start), min(each.until, end))
+        for each, start, end in limits
+        if max(each.start, start) < min(each.until, end)
+    ]
+
+
+def _find_visible(
+    options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
+) -> list[OffsetRange]:
+    """Return the offsets within ``ranges`` (merged, in order) at which a record is visible."""
+    if not ranges:
+        return []
+    visible = []
+    bounds = {key: list(group) for key, group in groupby(ranges, key=lambda each: each.partition)}
+    starts = {key: [each.start for each in group] for key, group in bounds.items()}
+    with RangeReader(options, isolation, ranges, deadline) as reader:
+        for partition, offset, _ in reader:
+            nearest = bisect_right(starts[partition], offset) - 1
+            if nearest >= 0 and offset < bounds[partition][nearest].until:
+                visible.append(OffsetRange(partition, offset, offset + 1))
+    return merge_ranges(visible)

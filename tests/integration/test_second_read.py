@@ -1,0 +1,105 @@
+"""The second read of holes on a real broker: it agrees with what the producers did, and ends in bounded time."""
+
+import random
+import uuid
+from time import monotonic
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from batchledger.errors import ServiceUnavailableError
+from batchledger.kafka import range_reader, second_read
+from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic
+from batchledger.kafka.log import KafkaLog
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from tests.conftest import Kafka
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    name = f"second-read-{uuid.uuid4().hex[:12]}"
+    ensure_topic(kafka.options, name, PARTITIONS, KEEP_FOREVER)
+    return name
+
+
+def transact(producer: Producer, topic: str, counts: list[int], commit: bool) -> set[tuple[int, int]]:
+    """Write ``counts[n]`` records to partition n, decide, and return the places of the records."""
+    places = set()
+
+    def note(error: object, message: Message) -> None:
+        assert error is None
+        places.add((message.partition(), message.offset()))
+
+    producer.begin_transaction()
+    for partition, count in enumerate(counts):
+        for _ in range(count):
+            producer.produce(topic, b"x" * 150, partition=partition, on_delivery=note)
+    assert producer.flush(60) == 0
+    (producer.commit_transaction if commit else producer.abort_transaction)(60)
+    return places  # type: ignore[return-value]
+
+
+def transactional_producer(kafka: Kafka) -> Producer:
+    more = {"transactional.id": uuid.uuid4().hex, "queue.buffering.max.messages": 200_000, "log_level": 0}
+    producer = Producer({**kafka.options, **more})
+    producer.init_transactions(60)
+    return producer
+
+
+def pick(places: set[tuple[int, int]], holes: list[OffsetRange]) -> list[OffsetRange]:
+    """The places that lie in a hole."""
+    found = {(hole.partition, offset) for hole in holes for offset in range(hole.start, hole.until)}
+    return merge_ranges(
+        OffsetRange(partition, offset, offset + 1)
+        for partition, offset in found
+        if (partition.partition, offset) in places
+    )
+
+
+def test_second_read_agrees_with_the_producers_about_any_holes(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transactions of two producers, decided at random; short detours and small polls make the reader jump often."""
+    monkeypatch.setattr(range_reader, "LONGEST_DETOUR_OFFSETS", 20)
+    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 2)
+    chance = random.Random(4)  # noqa: S311
+    producers = [transactional_producer(kafka) for _ in range(2)]
+    committed, aborted = set(), set()
+    for _ in range(100):
+        commit = chance.random() < 0.5
+        counts = [chance.randrange(1, 9), chance.randrange(1, 9)]
+        places = transact(chance.choice(producers), topic, counts, commit)
+        (committed if commit else aborted).update(places)
+    ends = {each: max(offset for partition, offset in committed | aborted if partition == each) + 1 for each in (0, 1)}
+    for _ in range(15):
+        starts = [(each, chance.randrange(ends[each])) for each in ends for _ in range(chance.randrange(1, 15))]
+        holes = [
+            OffsetRange(TopicPartition(topic, each), start, min(ends[each], start + chance.randrange(1, 12)))
+            for each, start in starts
+        ]
+        evidence = KafkaLog(kafka.options).look_into(holes)
+        assert list(evidence.committed) == pick(committed, holes)
+        assert list(evidence.uncommitted) == pick(committed | aborted, holes)
+
+
+def test_s31_hundred_thousand_aborted_records_are_looked_into_within_ten_seconds(kafka: Kafka, topic: str) -> None:
+    transact(transactional_producer(kafka), topic, [100_000, 0], commit=False)
+    first = TopicPartition(topic, 0)
+    started = monotonic()
+    evidence = KafkaLog(kafka.options).look_into([OffsetRange(first, 0, 100_000)])
+    assert monotonic() - started < 10
+    assert (count_offsets(evidence.committed), count_offsets(evidence.uncommitted)) == (0, 100_000)
+
+
+def test_second_read_that_cannot_end_in_its_time_is_a_retryable_error(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S34: bounded, and never evidence from half of a read."""
+    monkeypatch.setattr(second_read, "READING_SECONDS", -1.0)
+    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 1)
+    transact(transactional_producer(kafka), topic, [50, 0], commit=True)
+    with pytest.raises(ServiceUnavailableError, match=r"0\.\.50 was not read through in time") as caught:
+        KafkaLog(kafka.options).look_into([OffsetRange(TopicPartition(topic, 0), 0, 50)])
+    assert caught.value.retryable
