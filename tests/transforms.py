@@ -17,3 +17,19 @@ def forget_offsets(rows: DataFrame) -> DataFrame:
 def nothing(rows: DataFrame) -> DataFrame:
     """Drop everything, in a way that lets Spark read nothing at all."""
     return rows.where(F.lit(False))
+
+
+def with_total(rows: DataFrame) -> DataFrame:
+    """Use the rows twice: every row gets the number of all."""
+    return rows.crossJoin(rows.agg(F.count("*").alias("total")))
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    """Break the contract: every row comes twice."""
+    return rows.union(rows)
+
+
+def fail_in_partition_1(rows: DataFrame) -> DataFrame:
+    """Fail in one task only, and late: the other one has long written its rows."""
+    is_bad = (F.col("_partition") == 1) & (F.col("_offset") == 2999)
+    return rows.withColumn("number", F.when(is_bad, F.raise_error(F.lit("planted"))).otherwise(F.col("number")))

@@ -140,6 +140,26 @@ class LogState:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """What threatens the unread records of one partition.
+
+    ``end`` is the last stable offset; a ``high_watermark`` above it means that an open transaction holds records back,
+    ``undecided_since`` the timestamp of its first record. ``oldest_unread_at`` is the timestamp of the first record,
+    aborted or not, from ``next_offset`` to ``end``, and ``expires_at`` the earliest moment at which retention by time
+    may delete it. Each moment is None when there is no such record or its timestamp is unknown; ``expires_at`` also
+    when the topic keeps records for ever or its settings may not be read.
+    """
+
+    partition: TopicPartition
+    next_offset: int
+    end: int
+    high_watermark: int
+    undecided_since: datetime | None
+    oldest_unread_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for."""
 
@@ -170,7 +190,7 @@ class CheckResult:
 
     def with_note(self, note: str) -> "CheckResult":
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
-        return replace(self, detail=f"{self.detail}; {note}") if note else self
+        return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
 
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""

@@ -4,11 +4,13 @@ Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for
 JSON document on standard output; everything else goes to standard error.
 """
 
+import dataclasses
 import getpass
 import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,11 +19,14 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from batchledger import display
-from batchledger.batch import Decision
+from batchledger.batch import Batch, BatchState, Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
+from batchledger.health import PipelineHealth
+from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
+from batchledger.stack.status import ServiceState
 from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
@@ -29,13 +34,31 @@ app = typer.Typer(
 )
 app.command()(commands.up)
 app.command()(commands.down)
-app.command()(commands.status)
 app.command()(torture_commands.torture)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _console = Console(stderr=True)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Show the local services, where to reach them, and how each pipeline stands."""
+    found, now = commands.look(), datetime.now(UTC)
+    if not as_json:
+        commands.show(found)
+    running = {one.name for one in found.services if one.state is ServiceState.RUNNING}
+    pipelines: Sequence[PipelineHealth] = ()
+    if {"kafka", "postgres"} <= running:
+        from batchledger.wiring import survey_pipelines
+
+        pipelines = survey_pipelines(now)
+    if as_json:
+        surveyed = [display.pipeline_as_json(each) for each in pipelines]
+        display.print_json({**dataclasses.asdict(found), "pipelines": surveyed})
+    elif pipelines:
+        display.show_pipelines(pipelines, now)
 
 
 @app.command()
@@ -51,27 +74,52 @@ def migrate(pipeline: Name, as_json: AsJson = False) -> None:
 @app.command()
 def produce(
     pipeline: Name,
+    *,
     records: Annotated[
         int | None, typer.Option(min=1, help="How many to write; the flights pipeline has its own.")
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic if it has to be created.")] = 4,
+    guarantee: Annotated[Guarantee, typer.Option(help="What the producer asks of the broker.")] = Guarantee.IDEMPOTENT,
+    records_per_transaction: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: records of one transaction.", show_default="1000")
+    ] = None,
+    abort_every: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: abort each N-th transaction.", metavar="N")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write sample records to the pipeline's topic with an idempotent producer; continue where it was interrupted."""
-    from batchledger.samples import produce_samples
+    """Write sample records to the pipeline's topic; continue where it was interrupted if they are a data set.
 
-    display.show_produced(produce_samples(load_pipeline(pipeline), records, partitions, _console), as_json)
+    Exit code 1 when a record failed, or when it is unknown whether it was written; with acks_0 nobody asks.
+    """
+    from batchledger.samples import SampleOrder, produce_samples
+
+    if guarantee is not Guarantee.TRANSACTIONAL and (records_per_transaction or abort_every):
+        raise typer.BadParameter("--records-per-transaction and --abort-every need --guarantee transactional")
+    transactions = Transactions(records_per_transaction or RECORDS_PER_TRANSACTION, abort_every)
+    order = SampleOrder(records, partitions, guarantee, transactions)
+    produced = produce_samples(load_pipeline(pipeline), order, _console)
+    display.show_produced(produced, as_json)
+    if not produced.is_complete:
+        raise typer.Exit(1)
 
 
 @app.command()
 def plan(pipeline: Name, as_json: AsJson = False) -> None:
-    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing."""
+    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing.
+
+    Also what threatens the unread records: open transactions that hold them back, and when the oldest may expire.
+    """
     from batchledger import run_batch
+    from batchledger.health import read_threats
+    from batchledger.planning import Plan
     from batchledger.wiring import build_platform
 
     platform = build_platform(load_pipeline(pipeline))
-    open_batch = platform.ledger.find_open_batch(pipeline)
-    display.show_plan(pipeline, open_batch or run_batch.preview(platform), as_json)
+    now = datetime.now(UTC)
+    planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
+    threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
+    display.show_plan(pipeline, planned, threats, now, as_json)
 
 
 @app.command()
@@ -87,7 +135,10 @@ def run(
 
     config = load_pipeline(pipeline)
     platform, stage = build_platform(config), choose_stage_step(config)
-    published = []
+    published: list[Batch] = []
+    if batch is not None and (known := platform.ledger.load_batch(batch)).state is BatchState.PUBLISHED:
+        display.show_published_already(known, as_json)
+        return
     while True:
         done = run_batch.run_once(platform, _run_name(), batch, stage)
         if done is not None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.planning import Plan
@@ -44,19 +45,33 @@ def show_migration(before: str | None, after: str | None, as_json: bool) -> None
 
 
 def show_produced(produced: Produced, as_json: bool) -> None:
-    """Say what was written to a topic."""
+    """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
+    known = dataclasses.asdict(produced.deliveries)
     if as_json:
-        print_json(produced)
-    elif produced.sent == 0:
-        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
-    else:
-        _out(
-            f"Wrote {produced.sent:,} records to topic {produced.topic}, which held {produced.already_there:,} before."
+        print_json(
+            {
+                "topic": produced.topic,
+                "already_there": produced.already_there,
+                **known,
+                "guarantee": produced.guarantee,
+                "offsets_gained": produced.gained,
+                "explanation": produced.guarantee.explanation,
+            }
         )
+        return
+    if known["sent"] == 0:
+        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+        return
+    _out(f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets.")
+    told = {name: count for name, count in known.items() if count is not None}
+    table = _table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
+    table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
+    _out(table)
+    _out(produced.guarantee.explanation)
 
 
-def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
-    """Print the ranges that the next run would take: those of a new plan, or of the batch that is open already."""
+def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
+    """Print the ranges that the next run would take, and what threatens the unread records."""
     open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
         print_json(
@@ -65,9 +80,16 @@ def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
                 "open_batch": open_batch and open_batch.batch_id,
                 "ranges": [_range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
+                "threats": threats_as_json(threats),
             }
         )
         return
+    _show_ranges(pipeline, planned, open_batch)
+    for line in describe_threats(threats, now):
+        _out(Text(line, "yellow"))
+
+
+def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
     if not planned.ranges:
         _out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
         return
@@ -80,6 +102,36 @@ def show_plan(pipeline: str, planned: Plan | Batch, as_json: bool) -> None:
     _out(table)
 
 
+def threats_as_json(threats: Threats) -> dict[str, Any]:
+    """What threatens the unread records, for scripts; times are ISO text."""
+    expiring, oldest = threats.first_to_expire, threats.oldest_unread
+    return {
+        "unread_records": threats.unread_records,
+        "open_transactions": [
+            {**dataclasses.asdict(each), "partition": str(each.partition)} for each in threats.transactions
+        ],
+        "oldest_unread_at": oldest and oldest.oldest_unread_at,
+        "expires_at": expiring and expiring.expires_at,
+    }
+
+
+def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
+    """Print how each pipeline stands, the worst first."""
+    table = _table("Pipelines", "pipeline", "state", "unread", "what to know")
+    for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
+        style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
+        notes = [each.detail, *(describe_threats(each.threats, now) if each.threats else [])]
+        unread = f"{each.threats.unread_records:,}" if each.threats else ""
+        table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
+    _out(table)
+
+
+def pipeline_as_json(health: PipelineHealth) -> dict[str, Any]:
+    """How one pipeline stands, for scripts."""
+    threats = threats_as_json(health.threats) if health.threats else None
+    return {"pipeline": health.pipeline, "state": health.state, "detail": health.detail, "threats": threats}
+
+
 def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
     """Say which batches a run published."""
     if as_json:
@@ -88,6 +140,14 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
         _out(f"{pipeline}: nothing to do, every readable record is published.")
     for each in () if as_json else published:
         _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
+
+
+def show_published_already(batch: Batch, as_json: bool) -> None:
+    """Say that there is nothing to do for a batch that was asked for."""
+    if as_json:
+        print_json([])
+    else:
+        _out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
 
 
 def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
@@ -140,7 +200,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
-        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
+        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "duplicates", "checks")}
         print_json({**_batch_as_json(batch), **parts})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
@@ -149,6 +209,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
         _out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
     _out(balance_table(history.ranges))
+    if history.duplicates:
+        _out(_duplicates_table(history))
     if not history.attempts:
         return
     attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
@@ -180,6 +242,16 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     return table
 
 
+def _duplicates_table(history: BatchHistory) -> Table:
+    total = sum(each.duplicates or 0 for each in history.ranges)
+    shown = len(history.duplicates)
+    table = _table(f"Duplicates, {shown:,} of {total:,}", "dropped", "came first")
+    for each in history.duplicates:
+        first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
+        table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)
+    return table
+
+
 def show_verification(verification: Verification, delivery: DeliveryMode, as_json: bool) -> None:
     """Say what was proved, or every finding."""
     if as_json:
@@ -189,6 +261,9 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
         f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
     )
+    if not verification.batches and verification.holds:
+        _out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
+        return
     if verification.holds:
         _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")
@@ -218,10 +293,10 @@ def _table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    numbers = {"offsets", "offsets =", "rows", "seconds", "quarantined", "+ unexplained"}
+    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome")
+        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know")
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

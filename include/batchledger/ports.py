@@ -19,7 +19,17 @@ from batchledger.accounting import (
     TargetCount,
     WitnessedRange,
 )
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, LogState, Position, Staged
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    CheckResult,
+    Decision,
+    LogState,
+    PartitionHealth,
+    Position,
+    Staged,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
@@ -59,6 +69,13 @@ class SourceLog(Protocol):
         on the topics, and DESCRIBE_CONFIGS, without which no topic counts as compacted.
         """
 
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """Return what threatens the unread records, one entry a partition, in the order of partitions.
+
+        A few requests, whatever the number of partitions. Returns or raises ServiceUnavailableError within 60 s. Needs
+        READ and DESCRIBE on the topics, and DESCRIBE_CONFIGS, without which no expiry is known.
+        """
+
 
 class Publication(Protocol):
     """The open transaction of one attempt that may publish: pipeline locked, attempt and state checked."""
@@ -74,6 +91,10 @@ class Publication(Protocol):
     @property
     def accepted_rows(self) -> int:
         """How many rows the audit accepted; a sink that moves another number refuses."""
+
+    @property
+    def duplicate_rows(self) -> int:
+        """How many rows the audit counted as duplicates; a sink that drops another number refuses."""
 
     def confirm_target(self, name: str, identity: str) -> None:
         """Store which table the pipeline publishes to.
@@ -209,7 +230,10 @@ class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
-        """Create empty staging for exactly this attempt. Raises TargetChangedError when the target cannot take it."""
+        """Create empty staging for exactly this attempt.
+
+        Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
+        """
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
@@ -221,9 +245,10 @@ class Sink(Protocol):
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
     def publish(self, publication: Publication) -> int:
-        """Make the attempt's rows visible within the publication; return their number.
+        """Make the accepted rows of the attempt visible within the publication; return their number.
 
-        Raises StagingLostError when they are not those that were audited, TargetChangedError.
+        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. Raises
+        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetChangedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

@@ -3,14 +3,16 @@
 import logging
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchledger import run_batch
 from batchledger.batch import Batch
-from batchledger.config import PipelineConfig
+from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.connections import Connection, kafka_options, load_connection, postgres_dsn
 from batchledger.errors import (
     BatchledgerError,
@@ -20,6 +22,7 @@ from batchledger.errors import (
     StageRefusedError,
     StagingError,
 )
+from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.evidence import PostgresEvidence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
+
+SURVEYS_AT_ONCE = 8
 
 STAGE_JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "stage_batch.py"
 
@@ -55,7 +60,7 @@ def build_platform(
     kafka = kafka_options(load_connection(pipeline.source.connection))
     dsn = ledger_dsn(pipeline)
     evidence = PostgresEvidence(dsn)
-    sink = PostgresSink(dsn, pipeline.sink.qualified_table)
+    sink = _build_sink(pipeline, dsn)
 
     def make_stager() -> Stager:
         # Imported here because Spark costs seconds that the other steps need not pay.
@@ -101,12 +106,31 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger."""
     dsn = ledger_dsn(pipeline)
     history = load_published_history(dsn, pipeline.name)
-    target = PostgresSink(dsn, pipeline.sink.qualified_table).count_target(pipeline.name)
+    target = _build_sink(pipeline, dsn).count_target(pipeline.name)
     # A batch that was published between the two reads is left to the next proof.
     known = {each.batch_id for each in history.ranges}
     meanwhile = {each.batch_id for each in load_published_history(dsn, pipeline.name).ranges} - known
     target = {key: count for key, count in target.items() if key[0] not in meanwhile}
-    return verify_history(pipeline.name, history.positions, history.ranges, target, history.quarantined)
+    return verify_history(
+        pipeline.name, history.positions, history.ranges, target, history.quarantined, mode=pipeline.sink.mode
+    )
+
+
+def survey_pipelines(now: datetime) -> list[PipelineHealth]:
+    """Say how every pipeline of the folder stands, in the order of their names; a refused file is ``unknown``."""
+
+    def look(path: Path) -> PipelineHealth:
+        try:
+            return survey(build_platform(read_pipeline_file(path)), now)
+        except BatchledgerError as error:
+            return PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None)
+
+    with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
+        return list(pool.map(look, find_pipeline_files()))
+
+
+def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:
+    return PostgresSink(dsn, pipeline.sink.qualified_table, pipeline.deduplication, pipeline.sink.upsert)
 
 
 def _make_auditor() -> Auditor:

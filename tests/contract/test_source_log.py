@@ -1,5 +1,6 @@
 """The contract of the SourceLog port."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from time import monotonic
@@ -7,7 +8,7 @@ from time import monotonic
 import pytest
 
 from batchledger.accounting import HoleEvidence
-from batchledger.batch import PartitionLog
+from batchledger.batch import PartitionHealth, PartitionLog
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -15,6 +16,7 @@ from tests.contract.sources import Source
 from tests.fakes.source import DEFAULT_TIMESTAMP
 
 HOUR = timedelta(hours=1)
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 def test_ends_of_every_partition_are_read(source: Source) -> None:
@@ -163,6 +165,63 @@ def test_hole_beyond_the_log_end_is_no_evidence_but_a_changed_topic(source: Sour
         source.log.look_into([OffsetRange(first, 4, 6)])
 
 
+def test_health_of_unread_records_tells_when_retention_may_delete_them(source: Source) -> None:
+    (first,) = source.create_topic(1, {"retention.ms": str(36_500 * DAY_MS)})
+    source.append(first, 2, DEFAULT_TIMESTAMP)
+    source.append(first, 2, DEFAULT_TIMESTAMP + HOUR)
+    (health,) = source.log.read_health({first: 2})
+    assert health == PartitionHealth(
+        partition=first,
+        next_offset=2,
+        end=4,
+        high_watermark=4,
+        undecided_since=None,
+        oldest_unread_at=DEFAULT_TIMESTAMP + HOUR,
+        expires_at=DEFAULT_TIMESTAMP + HOUR + timedelta(days=36_500),
+    )
+
+
+def test_s21_open_transaction_is_told_by_the_time_of_its_first_record(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 3)
+    with source.open_transaction(first, 2, DEFAULT_TIMESTAMP + HOUR):
+        source.append(first, 1, DEFAULT_TIMESTAMP + 2 * HOUR)
+        (held_back,) = source.log.read_health({first: 3})
+    (decided,) = source.log.read_health({first: 3})
+    assert held_back == PartitionHealth(first, 3, 3, 6, DEFAULT_TIMESTAMP + HOUR, None, None)
+    assert (decided.end, decided.high_watermark, decided.undecided_since) == (7, 7, None)
+
+
+@pytest.mark.parametrize(
+    "config", [{"retention.ms": "-1"}, {"cleanup.policy": "compact", "retention.ms": str(36_500 * DAY_MS)}]
+)
+def test_records_that_are_kept_for_ever_do_not_expire(source: Source, config: Mapping[str, str]) -> None:
+    (first,) = source.create_topic(1, config)
+    source.append(first, 1)
+    (health,) = source.log.read_health({first: 0})
+    assert (health.oldest_unread_at, health.expires_at) == (DEFAULT_TIMESTAMP, None)
+
+
+def test_partition_with_nothing_unread_has_no_oldest_record(source: Source) -> None:
+    empty, read, markers = source.create_topic(3)
+    source.append(read, 2)
+    source.commit(markers, 1)
+    found = source.log.read_health({markers: 1, empty: 0, read: 2})
+    assert [(each.partition, each.oldest_unread_at) for each in found] == [(empty, None), (read, None), (markers, None)]
+
+
+def test_first_unread_record_is_found_behind_markers_and_from_the_log_start(source: Source) -> None:
+    behind_marker, behind_start = source.create_topic(2)
+    source.commit(behind_marker, 1)
+    source.append(behind_marker, 2, DEFAULT_TIMESTAMP + HOUR)
+    source.append(behind_start, 2)
+    source.append(behind_start, 2, DEFAULT_TIMESTAMP + HOUR)
+    source.expire(behind_start, before=2)
+    found = source.log.read_health({behind_marker: 1, behind_start: 0})
+    assert [each.oldest_unread_at for each in found] == [DEFAULT_TIMESTAMP + HOUR] * 2
+    assert [each.next_offset for each in found] == [1, 0]
+
+
 def test_broker_that_does_not_answer_is_reported_within_thirty_seconds(source: Source) -> None:
     partition = TopicPartition(source.topic, 0)
     log = source.unreachable_log
@@ -170,6 +229,7 @@ def test_broker_that_does_not_answer_is_reported_within_thirty_seconds(source: S
         lambda: log.read_log([source.topic]),
         lambda: log.find_offsets([partition], DEFAULT_TIMESTAMP),
         lambda: log.look_into([OffsetRange(partition, 0, 1)]),
+        lambda: log.read_health({partition: 0}),
     ]
     started = monotonic()
     with ThreadPoolExecutor(len(questions)) as threads:

@@ -237,12 +237,20 @@ class MemoryPublication:
         return sum(balance.accepted for balance in self._stored.balances)
 
     @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return sum(balance.duplicates for balance in self._stored.balances)
+
+    @property
     def _stored(self) -> StoredBatch:
         return self.connection.batches[self.attempt.batch.batch_id]
 
     def confirm_target(self, name: str, identity: str) -> None:
         """See the port."""
         pipeline = self.attempt.batch.pipeline
+        owners = {target[1]: owner for owner, target in self.connection.target_by_pipeline.items()}
+        if owners.get(identity, pipeline) != pipeline:
+            raise TargetChangedError(f"table {name} belongs to another pipeline; {pipeline} published nothing.")
         earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
         if earlier[1] != identity:
             raise TargetChangedError(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from batchledger.accounting import HoleEvidence
-from batchledger.batch import LogState, PartitionLog, TopicIdentity
+from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
@@ -204,4 +204,27 @@ class MemorySourceLog:
                 for each in partitions
                 if "compact" in self.broker.config_by_topic[each.topic]["cleanup.policy"]
             ),
+        )
+
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """See the port."""
+        self.broker.require_up()
+        return [self._read_health(each, next_offset_by_partition[each]) for each in sorted(next_offset_by_partition)]
+
+    def _read_health(self, partition: TopicPartition, next_offset: int) -> PartitionHealth:
+        held = self.broker.partitions[partition]
+        config = self.broker.config_by_topic[partition.topic]
+        unread = filter(None, map(held.find_any, range(max(next_offset, held.log_start), held.end)))
+        oldest = next((record.timestamp for record in unread), None)
+        first_undecided = held.undecided.get(held.end)
+        retention = timedelta(milliseconds=int(config["retention.ms"]))
+        may_expire = oldest is not None and retention >= timedelta(0) and "delete" in config["cleanup.policy"]
+        return PartitionHealth(
+            partition=partition,
+            next_offset=next_offset,
+            end=held.end,
+            high_watermark=held.high_watermark,
+            undecided_since=first_undecided and first_undecided.timestamp,
+            oldest_unread_at=oldest,
+            expires_at=oldest + retention if oldest and may_expire else None,
         )

@@ -10,11 +10,12 @@ from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.run_batch import PipelineRules, Platform
-from tests.fakes.database import MemoryDatabase
+from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
-from tests.fakes.sink import Coordinate, MemorySink, coordinate_of
+from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog
 from tests.fakes.work import MemoryAuditor, MemoryStager, Rows, keep_all
 
@@ -33,6 +34,8 @@ class World:
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     def process(
         self,
@@ -42,7 +45,8 @@ class World:
         has_transform: bool = False,
     ) -> Platform:
         """Start a process over what is stored."""
-        sink, evidence = MemorySink(self.database, "orders"), MemoryEvidence(self.database)
+        sink = MemorySink(self.database, "orders", self.deduplication, self.upsert)
+        evidence = MemoryEvidence(self.database)
         rules = PipelineRules(
             PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform, self.delivery
         )

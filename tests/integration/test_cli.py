@@ -1,25 +1,31 @@
 """The command line as scripts use it: one JSON document on standard output, and exit codes that say what happened."""
 
 import json
+import os
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 from typing import Any
 
 import psycopg
+from confluent_kafka import Producer
 
-from tests.conftest import ROOT
-from tests.support import Workplace
+from tests.conftest import ROOT, SERVICES
+from tests.support import Workplace, delete_records
 
 
-def batchledger(*arguments: str) -> subprocess.CompletedProcess[str]:
+def batchledger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     command = [sys.executable, "-c", "from batchledger.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment
+    )
 
 
-def ask(*arguments: str) -> Any:
+def ask(*arguments: str, **environment: str) -> Any:
     """Run a command that has to succeed and return its JSON."""
-    done = batchledger(*arguments, "--json")
+    done = batchledger(*arguments, "--json", **environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -44,6 +50,7 @@ def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(wor
     assert all(check["passed"] for check in history["checks"])
     assert ask("verify", pipeline.name)["holds"]
     assert ask("run", pipeline.name) == []
+    assert ask("run", pipeline.name, "--batch", str(published[0]["batch_id"])) == []
     assert ask("migrate", pipeline.name)["before"] == ask("migrate", pipeline.name)["after"]
 
 
@@ -80,3 +87,63 @@ def test_a_failure_is_one_message_without_a_trace(workplace: Workplace) -> None:
     assert "there is no pipeline 'no_such_pipeline'" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert done.stdout == ""
+
+
+def test_a_loss_stops_the_pipeline_until_a_person_accepts_exactly_what_the_error_named(workplace: Workplace) -> None:
+    """S26, S37: the command is taken from the message, and the loss stays visible."""
+    pipeline = workplace.create()
+    pipeline.send(20)
+    ask("run", pipeline.name)
+    pipeline.send(40)
+    delete_records(workplace.kafka_options, pipeline.name, partition=1, before_offset=25)
+    refused = batchledger("run", pipeline.name)
+    assert refused.returncode == 3
+    lost = f"{pipeline.name}[1] 10..25"
+    assert f'accept-loss PIPELINE "{lost}" --reason WHY' in refused.stderr
+    too_much = batchledger("accept-loss", pipeline.name, f"{pipeline.name}[1] 10..26", "--reason", "no")
+    assert too_much.returncode == 2
+    assert f"lost are {lost}" in too_much.stderr
+    accepted = ask("accept-loss", pipeline.name, lost, "--reason", "the disk was full")
+    ask("run", pipeline.name, "--until-caught-up")
+    history = ask("batch", str(accepted["batch_id"]))
+    assert [(each["kind"], each["reason"]) for each in history["decisions"]] == [("accept-loss", "the disk was full")]
+    assert [(each["accepted_loss"], each["accepted"]) for each in history["ranges"]] == [(15, 0)]
+    assert ask("verify", pipeline.name)["holds"]
+    assert pipeline.count_target_rows() == 20 + 40 - 15
+    shown = batchledger("batch", str(accepted["batch_id"]))
+    assert "accept-loss by" in shown.stdout
+    assert "the disk was full" in shown.stdout
+
+
+def test_a_range_that_cannot_be_read_is_a_usage_error(workplace: Workplace) -> None:
+    done = batchledger("accept-loss", workplace.create().name, "orders 10-25", "--reason", "typo")
+    assert done.returncode == 2
+    assert "topic[partition] start..until" in " ".join(done.stderr.split())
+
+
+def test_plan_and_status_tell_what_threatens_the_unread_records(workplace: Workplace, tmp_path: Path) -> None:
+    """An open transaction, and the moment from which retention may delete the oldest unread record."""
+    pipeline = workplace.create(partitions=1, topic_config={"retention.ms": "864000000"})
+    pipeline.send(5, partitions=1)
+    producer = Producer({**workplace.kafka_options, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(pipeline.name, value=b"{}", partition=0)
+    producer.flush(30)
+    pipeline.send(2, partitions=1)
+    threats = ask("plan", pipeline.name)["threats"]
+    assert threats["unread_records"] == 5
+    assert threats["expires_at"] > threats["oldest_unread_at"]
+    (transaction,) = threats["open_transactions"]
+    assert (transaction["partition"], transaction["held_back_records"]) == (f"{pipeline.name}[0]", 3)
+    assert not transaction["is_stuck"]
+    shown = " ".join(batchledger("plan", pipeline.name).stdout.split())
+    assert f"{pipeline.name}[0]: an open transaction holds back 3 offsets since" in shown
+    assert f"{pipeline.name}[0]: the oldest unread record may expire in 9 d 23 h" in shown
+    (tmp_path / pipeline.path.name).write_text(pipeline.path.read_text())
+    here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
+    (found,) = ask("status", **here)["pipelines"]
+    assert (found["pipeline"], found["state"]) == (pipeline.name, "lagging")
+    assert found["threats"]["unread_records"] == 5
+    assert "holds back 3 offsets" in " ".join(batchledger("status", **here).stdout.split())
+    producer.abort_transaction(30)

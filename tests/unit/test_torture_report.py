@@ -8,7 +8,16 @@ from batchledger.torture.campaign import RoundResult
 from batchledger.torture.checker import Differences
 from batchledger.torture.records import Guarantee
 from batchledger.torture.report import TortureReport, explanations, make_report
-from batchledger.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MODES, Chunk, Fault, FaultKind, Round
+from batchledger.torture.schedule import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    EXACTLY_ONCE,
+    MODES,
+    Chunk,
+    Fault,
+    FaultKind,
+    Round,
+)
 
 KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value")
 ALLOWED = {(AT_LEAST_ONCE, "duplicated"), (AT_MOST_ONCE, "lost")}

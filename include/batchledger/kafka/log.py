@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.accounting import HoleEvidence
-from batchledger.batch import LogState, PartitionLog, TopicIdentity
-from batchledger.kafka import second_read
+from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
+from batchledger.kafka import health, second_read
 from batchledger.kafka.requests import (
     REQUEST_TIMEOUT_SECONDS,
     Result,
@@ -77,6 +77,10 @@ class KafkaLog:
     def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
         """See the port."""
         return second_read.look_into(self.options, holes)
+
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """See the port."""
+        return health.read_health(self.options, next_offset_by_partition)
 
     def _admin(self) -> AdminClient:
         return AdminClient(client_options(self.options))

@@ -35,8 +35,7 @@ def up(as_json: AsJson = False) -> None:
     if as_json:
         _print_json(dataclasses.asdict(found))
         return
-    _print_table(found)
-    _print_addresses(found)
+    show(found)
     Console(stderr=True).print(f"ready after {time.monotonic() - started:.1f} s")
 
 
@@ -50,15 +49,16 @@ def down(as_json: AsJson = False) -> None:
         Console().print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
 
 
-def status(as_json: AsJson = False) -> None:
-    """Show the local services, where to reach them and what they take."""
+def look() -> StackStatus:
+    """Look at the local services of this project."""
     home = Home.of_project()
-    found = look_at_stack(home, Ports.choose(home))
-    if as_json:
-        _print_json(dataclasses.asdict(found))
-    else:
-        _print_table(found)
-        _print_addresses(found)
+    return look_at_stack(home, Ports.choose(home))
+
+
+def show(found: StackStatus) -> None:
+    """Print the services, where to reach them and what they take."""
+    _print_table(found)
+    _print_addresses(found)
 
 
 @contextmanager

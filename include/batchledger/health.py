@@ -1,0 +1,148 @@
+"""How a pipeline stands: is it complete, what holds it back, and until when somebody has to act. Changes nothing.
+
+``survey`` asks the ledger and the source; everything else here is pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from batchledger import run_batch
+from batchledger.batch import BatchState, PartitionHealth, Position
+from batchledger.errors import BatchledgerError, LossError, TopicChangedError
+from batchledger.offsets import TopicPartition
+from batchledger.run_batch import Platform
+
+# The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
+STUCK_AFTER = timedelta(minutes=15)
+
+
+class PipelineState(StrEnum):
+    """How a pipeline stands, the worst first."""
+
+    LOSS = "loss"
+    SOURCE_CHANGED = "source changed"
+    BLOCKED = "blocked"
+    STUCK = "stuck transaction"
+    UNKNOWN = "unknown"
+    LAGGING = "lagging"
+    CAUGHT_UP = "caught up"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that holds back the records behind its first one; ``since`` is None when its age is unknown."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    held_back_records: int
+    since: datetime | None
+    is_stuck: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Threats:
+    """What threatens the unread records of a pipeline: waiting for ever, or being deleted."""
+
+    unread_records: int
+    transactions: tuple[OpenTransaction, ...]
+    oldest_unread: PartitionHealth | None
+    first_to_expire: PartitionHealth | None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineHealth:
+    """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None where they could not be read."""
+
+    pipeline: str
+    state: PipelineState
+    detail: str
+    threats: Threats | None
+
+
+def find_threats(partitions: Sequence[PartitionHealth], now: datetime) -> Threats:
+    """Add up what the partitions tell.
+
+    A transaction counts as stuck when its first record is older than ``STUCK_AFTER``: the last stable offset has not
+    moved since, whatever the high watermark did.
+    """
+    transactions = tuple(
+        OpenTransaction(
+            partition=each.partition,
+            last_stable_offset=each.end,
+            held_back_records=each.high_watermark - each.end,
+            since=each.undecided_since,
+            is_stuck=each.undecided_since is not None and now - each.undecided_since > STUCK_AFTER,
+        )
+        for each in partitions
+        if each.high_watermark > each.end
+    )
+    dated = [each for each in partitions if each.oldest_unread_at is not None]
+    expiring = [each for each in partitions if each.expires_at is not None]
+    return Threats(
+        unread_records=sum(max(0, each.end - each.next_offset) for each in partitions),
+        transactions=transactions,
+        oldest_unread=min(dated, key=lambda each: each.oldest_unread_at or now, default=None),
+        first_to_expire=min(expiring, key=lambda each: each.expires_at or now, default=None),
+    )
+
+
+def read_threats(platform: Platform, now: datetime, first_positions: Sequence[Position] = ()) -> Threats:
+    """Ask the source about the unread records; ``first_positions`` are those that are not stored yet."""
+    stored = platform.ledger.load_positions(platform.rules.name)
+    concerned = [each for each in (*stored, *first_positions) if each.partition.topic in platform.rules.topics]
+    return find_threats(platform.source.read_health({each.partition: each.next_offset for each in concerned}), now)
+
+
+def survey(platform: Platform, now: datetime) -> PipelineHealth:
+    """Say how the pipeline stands; what cannot be asked is ``unknown``, with the error, and nothing is raised."""
+    name = platform.rules.name
+    try:
+        open_batch = platform.ledger.find_open_batch(name)
+        planned = run_batch.preview(platform)
+        threats = read_threats(platform, now, planned.first_positions)
+    except LossError as error:
+        return PipelineHealth(name, PipelineState.LOSS, str(error), None)
+    except TopicChangedError as error:
+        return PipelineHealth(name, PipelineState.SOURCE_CHANGED, str(error), None)
+    except BatchledgerError as error:
+        return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
+    if open_batch is not None and open_batch.state is BatchState.BLOCKED:
+        detail = f"{open_batch.label}: batchledger batch {open_batch.batch_id}"
+        return PipelineHealth(name, PipelineState.BLOCKED, detail, threats)
+    if any(each.is_stuck for each in threats.transactions):
+        return PipelineHealth(name, PipelineState.STUCK, "", threats)
+    state = PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP
+    return PipelineHealth(name, state, "", threats)
+
+
+def describe_threats(threats: Threats, now: datetime) -> list[str]:
+    """Return a sentence for each threat, ready to be read; empty when nothing threatens."""
+    lines = [_describe_transaction(each, now) for each in threats.transactions]
+    expiring = threats.first_to_expire
+    if expiring is not None and expiring.expires_at is not None:
+        left = expiring.expires_at - now
+        when = f"in {describe_duration(left)}" if left > timedelta() else "at any moment"
+        lines.append(f"{expiring.partition}: the oldest unread record may expire {when}")
+    return lines
+
+
+def describe_duration(duration: timedelta) -> str:
+    """Return a duration in its two largest units: ``3 d 4 h``, ``12 min 5 s``."""
+    seconds = int(duration.total_seconds())
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    told = [f"{count} {unit}" for count, unit in parts if count]
+    return " ".join(told[:2]) or "0 s"
+
+
+def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
+    age = f" since {describe_duration(now - each.since)}" if each.since else ""
+    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
+    if not each.is_stuck:
+        return held_back
+    return (
+        f"{held_back}: it is stuck. Find its producer with: kafka-transactions.sh find-hanging, and end it with: "
+        f"kafka-transactions.sh abort --topic {each.partition.topic} --partition {each.partition.partition} "
+        f"--start-offset {each.last_stable_offset}"
+    )

@@ -1,0 +1,127 @@
+"""How a pipeline stands: every state, and what threatens the unread records."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.accounting import HolePolicy
+from batchledger.batch import PartitionHealth
+from batchledger.errors import BatchBlockedError
+from batchledger.health import (
+    STUCK_AFTER,
+    PipelineState,
+    describe_duration,
+    describe_threats,
+    find_threats,
+    survey,
+)
+from batchledger.offsets import TopicPartition
+from tests.fakes.world import World
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def world() -> World:
+    """Two partitions with three records each, nothing published."""
+    world = World(holes=HolePolicy.TRANSACTIONAL)
+    world.broker.create_topic("orders", 2)
+    world.produce(ORDERS_0, 3)
+    world.produce(ORDERS_1, 3)
+    return world
+
+
+def catch_up(world: World) -> None:
+    while run_batch.run_once(world.process(), "run") is not None:
+        pass
+
+
+def state_of(world: World, now: datetime = NOW) -> PipelineState:
+    return survey(world.process(), now).state
+
+
+def test_pipeline_lags_until_it_has_caught_up(world: World) -> None:
+    found = survey(world.process(), NOW)
+    assert (found.state, found.threats and found.threats.unread_records) == (PipelineState.LAGGING, 6)
+    catch_up(world)
+    assert state_of(world) is PipelineState.CAUGHT_UP
+
+
+def test_lost_offsets_and_another_topic_are_told_with_their_error(world: World) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    world.broker.expire(ORDERS_0, before=5)
+    found = survey(world.process(), NOW)
+    assert found.state is PipelineState.LOSS
+    assert "orders[0] 3..5" in found.detail
+    world.broker.delete_topic("orders")
+    assert state_of(world) is PipelineState.SOURCE_CHANGED
+
+
+def test_blocked_batch_is_named(world: World) -> None:
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "run")
+    found = survey(world.process(), NOW)
+    assert (found.state, found.detail) == (PipelineState.BLOCKED, "batch 1 of orders_copy: batchledger batch 1")
+
+
+def test_source_that_does_not_answer_is_unknown_with_the_error(world: World) -> None:
+    world.broker.is_down = True
+    found = survey(world.process(), NOW)
+    assert found.state is PipelineState.UNKNOWN
+    assert "no broker answered" in found.detail
+
+
+def test_open_transaction_becomes_stuck_when_no_producer_that_lives_could_have_kept_it_open(world: World) -> None:
+    catch_up(world)
+    opened = NOW - STUCK_AFTER
+    world.broker.append_undecided(ORDERS_0, b"{}", timestamp=opened)
+    world.produce(ORDERS_0, 4)
+    assert state_of(world, NOW) is PipelineState.CAUGHT_UP
+    assert state_of(world, NOW + timedelta(seconds=1)) is PipelineState.STUCK
+
+
+def health(partition: TopicPartition, **facts: object) -> PartitionHealth:
+    given = {
+        "next_offset": 5, "end": 10, "high_watermark": 10, "undecided_since": None, "oldest_unread_at": None,
+        "expires_at": None, **facts,
+    }  # fmt: skip
+    return PartitionHealth(partition, **given)  # type: ignore[arg-type]
+
+
+def test_the_first_partition_to_expire_and_the_oldest_unread_record_are_found() -> None:
+    soon, later = NOW + timedelta(hours=3, minutes=12), NOW + timedelta(days=2)
+    threats = find_threats(
+        [
+            health(ORDERS_0, oldest_unread_at=NOW - timedelta(days=5), expires_at=later),
+            health(ORDERS_1, oldest_unread_at=NOW - timedelta(days=1), expires_at=soon),
+        ],
+        NOW,
+    )
+    assert threats.unread_records == 10
+    assert threats.oldest_unread is not None
+    assert threats.oldest_unread.partition == ORDERS_0
+    assert describe_threats(threats, NOW) == ["orders[1]: the oldest unread record may expire in 3 h 12 min"]
+    assert describe_threats(threats, later) == ["orders[1]: the oldest unread record may expire at any moment"]
+
+
+def test_stuck_transaction_is_described_with_the_command_that_ends_it() -> None:
+    threats = find_threats([health(ORDERS_1, high_watermark=1210, undecided_since=NOW - timedelta(hours=2))], NOW)
+    (line,) = describe_threats(threats, NOW)
+    assert line.startswith("orders[1]: an open transaction holds back 1,200 offsets since 2 h: it is stuck.")
+    assert "abort --topic orders --partition 1 --start-offset 10" in line
+
+
+def test_nothing_threatens_a_pipeline_that_has_caught_up() -> None:
+    threats = find_threats([health(ORDERS_0, next_offset=10)], NOW)
+    assert describe_threats(threats, NOW) == []
+    assert (threats.unread_records, threats.transactions) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (725, "12 min 5 s"), (273_600, "3 d 4 h"), (86_400, "1 d")]
+)
+def test_durations_are_told_in_their_two_largest_units(seconds: int, text: str) -> None:
+    assert describe_duration(timedelta(seconds=seconds)) == text
