@@ -18,12 +18,12 @@ from batchledger.torture.producer import Writer
 from batchledger.torture.proxy import Link
 from batchledger.torture.records import Guarantee
 from batchledger.torture.rig import Rig
-from batchledger.torture.schedule import Fault, FaultKind, Protection, Way
+from batchledger.torture.schedule import PUBLISHING_POINTS, Fault, FaultKind, Protection, Way
 from batchledger.torture.worker import Crew, Order, Worker
 
 GATE_SECONDS = 40.0
 END_SECONDS = 75.0
-SUCCESSOR_SECONDS = 8.0
+SUCCESSOR_SECONDS = 6.0
 HOLE_SECONDS = 2.0
 MOST_PARTITIONS = 6
 HELD_RECORDS = 7
@@ -126,11 +126,10 @@ class Tormentor:
         has_reached = sleeper.wait_for_gate(GATE_SECONDS)
         sleeper.pause()
         successor = self.start(subject, fault.successor_point)
-        if fault.successor_point:
-            successor.wait_for_gate(SUCCESSOR_SECONDS)
-        else:
-            # In a transaction the sleeper holds locks that its successor waits for: then it is woken before that ends.
-            successor.wait_for_end(SUCCESSOR_SECONDS)
+        # In a transaction the sleeper holds locks that its successor waits for: then it is woken before that gives up.
+        seconds = SUCCESSOR_SECONDS if fault.point in PUBLISHING_POINTS else END_SECONDS
+        wait_for_successor = successor.wait_for_gate if fault.successor_point else successor.wait_for_end
+        wait_for_successor(seconds)
         sleeper.wake()
         sleeper.go_on()
         self.finish(sleeper)

@@ -188,7 +188,10 @@ def build_rig(home: Home, say: Say) -> Iterator[Rig]:
         home.pipelines.mkdir(parents=True)
         ports, told = choose_free_ports(), choose_free_ports()
         told = dataclasses.replace(ports, kafka=told.kafka, postgres=told.postgres)
-        os.environ.update(environment(home) | _AIRFLOW_NOTICES_DEATHS)
+        temporary = home.local / "tmp"
+        temporary.mkdir()
+        # What is killed cannot clean up after itself.
+        os.environ.update(environment(home) | _AIRFLOW_NOTICES_DEATHS | {"TMPDIR": str(temporary)})
         target_by_port = {told.kafka: ports.kafka, told.postgres: ports.postgres}
         try:
             with run_proxy(target_by_port) as (kafka, warehouse):
