@@ -55,6 +55,9 @@ class Tormentor:
         """Apply one fault and see the workers that met it to their end; whether it could strike as it should."""
         try:
             return self._strike(fault, subject)
+        except KafkaException as error:
+            self.surprises.append(f"{subject.name}: {fault} could not be done: {error}")
+            return False
         finally:
             self.rig.heal_network()
 

@@ -63,6 +63,7 @@ class Writer:
     topic: str
     options: Mapping[str, str]
     journal: Journal
+    _partitions: int = 0
     _sent: int = 0
     _generation: int = 0
     _sequence_by_key: dict[str, int] = field(default_factory=dict)
@@ -70,23 +71,26 @@ class Writer:
 
     def write(self, chunk: Chunk, partitions: int) -> bool:
         """Write a chunk and commit or abort its transaction, if it has one; whether all went as it should."""
-        if chunk.guarantee is Guarantee.IDEMPOTENT:
-            producer = self._producer(is_transactional=False)
-            reports = self._send(producer, chunk.records, partitions)
-            producer.flush(_DELIVERY_SECONDS)
-            return self._conclude(chunk.guarantee, reports, Outcome.ACKNOWLEDGED)
+        is_transactional = chunk.guarantee is not Guarantee.IDEMPOTENT
         try:
-            reports = self.begin(chunk.records, partitions)
+            reports = self.begin(chunk.records, partitions, is_transactional=is_transactional)
         except KafkaException:
-            self._give_up(is_transactional=True)
+            self._give_up(is_transactional=is_transactional)
             return False
-        return self.end(chunk.guarantee, reports)
+        if is_transactional:
+            return self.end(chunk.guarantee, reports)
+        return self._conclude(chunk.guarantee, reports, Outcome.ACKNOWLEDGED)
 
-    def begin(self, records: int, partitions: int) -> dict[str, KafkaError | None]:
-        """Write records in a transaction and leave it open. Raises KafkaException."""
-        producer = self._producer(is_transactional=True)
-        producer.begin_transaction()
-        reports = self._send(producer, records, partitions)
+    def begin(self, records: int, partitions: int, *, is_transactional: bool = True) -> dict[str, KafkaError | None]:
+        """Write records, in a transaction that is left open if that is asked for. Raises KafkaException."""
+        if partitions != self._partitions:
+            # A client learns of new partitions within minutes only; a new one knows them from the start.
+            self._producers.clear()
+            self._partitions = partitions
+        producer = self._producer(is_transactional=is_transactional)
+        if is_transactional:
+            producer.begin_transaction()
+        reports = self._send(producer, records)
         producer.flush(_DELIVERY_SECONDS)
         return reports
 
@@ -123,7 +127,7 @@ class Writer:
             self._producers[is_transactional] = producer
         return self._producers[is_transactional]
 
-    def _send(self, producer: Producer, records: int, partitions: int) -> dict[str, KafkaError | None]:
+    def _send(self, producer: Producer, records: int) -> dict[str, KafkaError | None]:
         """Return what became of each record; those that nothing is known about carry an error too."""
         unknown = KafkaError(KafkaError._TIMED_OUT)
         reports: dict[str, KafkaError | None] = {}
@@ -132,20 +136,23 @@ class Writer:
             return lambda error, _message: reports.update({record_id: error})
 
         for _ in range(records):
-            partition = self._sent % partitions
-            key = f"{self.name}-{self._generation}-{partition}-{self._sent // partitions % _KEYS_PER_PARTITION}"
+            turn, partition = divmod(self._sent, self._partitions)
+            key = f"{self.name}-{self._generation}-{partition}-{turn % _KEYS_PER_PARTITION}"
             sequence = self._sequence_by_key.get(key, 0)
             self._sequence_by_key[key] = sequence + 1
             record = Record.make(f"{self.topic}-{self.name}-{self._sent:07d}", key, sequence)
             self._sent += 1
             reports[record.record_id] = unknown
-            producer.produce(
-                self.topic,
-                value=record.encode(),
-                key=key.encode(),
-                partition=partition,
-                on_delivery=reporter(record.record_id),
-            )
+            try:
+                producer.produce(
+                    self.topic,
+                    value=record.encode(),
+                    key=key.encode(),
+                    partition=partition,
+                    on_delivery=reporter(record.record_id),
+                )
+            except (BufferError, KafkaException):
+                break
             producer.poll(0)
         return reports
 
