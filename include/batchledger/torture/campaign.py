@@ -26,7 +26,7 @@ FIRST_PARTITIONS = 2
 class RoundResult:
     """What one round did. ``missed`` faults came too late for the worker that they were meant for.
 
-    ``differences_by_mode`` is filled where the checker ran; ``stuck`` says why nothing moves any more.
+    ``stuck`` says why nothing moves any more. ``differences_by_mode`` is filled now and then, for all modes.
     """
 
     round: Round
@@ -64,7 +64,7 @@ class Campaign:
                 if each.number in airflow_rounds[:1]:
                     self.tormentor.airflow = airflow.enter_context(self.rig.airflow())
                 if each.mode not in stuck:
-                    result = self._run_round(each, is_last=each is rounds[-1])
+                    result = self._run_round(each)
                     if result.stuck:
                         stuck.add(each.mode)
                     yield result
@@ -89,7 +89,7 @@ class Campaign:
             log=LogReader(options, name),
         )
 
-    def _run_round(self, round_: Round, *, is_last: bool) -> RoundResult:
+    def _run_round(self, round_: Round) -> RoundResult:
         subject, started = self.subject_by_mode[round_.mode], time.monotonic()
         published = self.rig.count_batches(subject.name)
         struck: list[Fault] = []
@@ -104,7 +104,6 @@ class Campaign:
                 (struck if self.tormentor.strike(fault, subject) else missed).append(fault)
         self.rig.say(f"round {round_.number}: healing and draining")
         stuck = self._drain(subject)
-        compares = is_last or round_.number % ROUNDS_PER_CHECK == 0 or stuck is not None
         return RoundResult(
             round=round_,
             struck=tuple(struck),
@@ -112,7 +111,7 @@ class Campaign:
             batches=self.rig.count_batches(subject.name) - published,
             seconds=time.monotonic() - started,
             stuck=stuck,
-            differences_by_mode=self.compare_all() if compares else {},
+            differences_by_mode=self.compare_all() if round_.number % ROUNDS_PER_CHECK == 0 else {},
         )
 
     def _drain(self, subject: Subject) -> str | None:
