@@ -31,6 +31,7 @@ from batchledger.ledger.publication import PostgresPublication
 from batchledger.ports import Stager
 from batchledger.run_batch import Platform
 from batchledger.wiring import build_platform
+from tests.fakes.crash import Interrupt
 from tests.support import Workplace
 
 
@@ -88,9 +89,10 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
     }
     headers = [("trace", b"\x00\xff"), ("trace", b"2")]
     pipeline.send_raw([(1, value) for value in poison], key=b"a key", headers=headers)
+    pipeline.send_raw([(1, b"no key and no headers")])
     batch = run_batch.run_once(pipeline.platform(), "run")
     assert batch is not None
-    found = pipeline.query(
+    *found, plain = pipeline.query(
         'select topic, partition, "offset", key, value, headers, error from batchledger.quarantine '
         'where batch_id = %s order by "offset"',
         batch.batch_id,
@@ -99,8 +101,9 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
     for offset, (row, (value, error)) in enumerate(zip(found, poison.items(), strict=True), start=5):
         assert row[:6] == (pipeline.name, 1, offset, b"a key", value, encoded)
         assert error in row[6]
+    assert plain[:6] == (pipeline.name, 1, 16, None, b"no key and no headers", [])
     balance = load_batch_history(workplace.dsn, batch.batch_id).ranges
-    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 11, 0)]
+    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 12, 0)]
     pipeline.assert_exact()
 
 
@@ -274,6 +277,39 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
     with pytest.raises(TargetChangedError, match=f"published to table public.{pipeline.name}_target .* before"):
         run_batch.run_once(pipeline.platform(), "second")
     assert pipeline.count_target_rows() == 10
+
+
+def test_s111_target_that_is_dropped_in_the_middle_of_a_batch_is_refused_and_no_offset_moves(
+    workplace: Workplace,
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    before = pipeline.platform().ledger.load_positions(pipeline.name)
+    pipeline.send(10)
+
+    def drop() -> None:
+        with psycopg.connect(workplace.dsn) as connection:
+            connection.execute(f'drop table "{pipeline.name}_target"')
+
+    with pytest.raises(TargetChangedError, match="dropped and created again"):
+        run_batch.run_once(pipeline.platform(crash=Interrupt("audited", drop)), "second")
+    assert pipeline.query("select to_regclass(%s)", f"{pipeline.name}_target") == [(None,)]
+    assert pipeline.platform().ledger.load_positions(pipeline.name) == before
+
+
+def test_s122_target_that_was_widened_takes_the_next_rows(workplace: Workplace) -> None:
+    """A column more, a larger type; a table that is missing is created by the first publication."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f"alter table \"{pipeline.name}_target\" add column note text default 'none'")
+        connection.execute(f'alter table "{pipeline.name}_target" alter column number type bigint')
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.query("select distinct note, pg_typeof(number)::text from {target}") == [("none", "bigint")]
+    pipeline.assert_exact()
 
 
 def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(workplace: Workplace) -> None:
