@@ -47,6 +47,7 @@ def test_every_record_is_visible_once_and_the_second_run_has_nothing_to_do(workp
 
 
 def test_batches_follow_each_other_without_gap_when_the_limit_cuts_the_backlog(workplace: Workplace) -> None:
+    """S42, S131."""
     pipeline = workplace.create(limits={"max_records": 150})
     pipeline.send(400)
     left = []
@@ -72,6 +73,7 @@ def test_rows_carry_their_coordinates_and_the_batch_that_published_them(workplac
 
 
 def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace: Workplace) -> None:
+    """S46, S117, S119."""
     pipeline = workplace.create()
     pipeline.send(10)
     poison = {
@@ -184,6 +186,7 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
 
 
 def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> None:
+    """S43."""
     pipeline = workplace.create()
     pipeline.send(500)
     platform = pipeline.platform()
@@ -228,6 +231,7 @@ class OvertakenStager:
 
 
 def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(workplace: Workplace) -> None:
+    """S62."""
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
@@ -256,6 +260,7 @@ class OvertakenLedger(PostgresLedger):
 
 
 def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace: Workplace) -> None:
+    """S74."""
     pipeline = workplace.create()
     pipeline.send(10)
     late = replace(pipeline.platform(), ledger=OvertakenLedger(workplace.dsn))
@@ -266,6 +271,7 @@ def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace:
 
 
 def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
+    """S111."""
     pipeline = workplace.create()
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")
@@ -323,6 +329,7 @@ def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(wor
 
 
 def test_target_that_rejects_a_row_publishes_nothing(workplace: Workplace) -> None:
+    """S116."""
     pipeline = workplace.create()
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")
