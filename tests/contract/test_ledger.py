@@ -443,7 +443,7 @@ def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: 
 
 
 def test_s48_after_offset_zero_comes_offset_one(warehouse: Warehouse) -> None:
-    """Zero is a real offset, never "unset"."""
+    """S125: zero is a real offset, never "unset"; a position says what is next, never what was last seen."""
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 1))
     assert life.next_offsets(warehouse) == {ORDERS_0: 1}
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 1, 2), run="run-2")
