@@ -229,6 +229,20 @@ class PipelineConfig(_Section):
         )
 
 
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that appears twice, which YAML forbids: else the last one would silently win (S28)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """See the base class. Raises yaml.YAMLError."""
+        seen = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
+            seen.append(key)
+        return super().construct_mapping(node, deep)
+
+
 def pipelines_folder() -> Path:
     """The folder that holds the pipeline files."""
     return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
@@ -254,7 +268,7 @@ def load_pipeline(name: str) -> PipelineConfig:
 def read_pipeline_file(path: Path) -> PipelineConfig:
     """Read and validate one file. Raises ConfigurationError that lists every fault with file, key and value."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 -- a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
     if not isinstance(content, dict):

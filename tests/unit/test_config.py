@@ -137,6 +137,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
 def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
     tmp_path: Path, content: object, expected: str
 ) -> None:
+    """S20, S22, S140."""
     path = write(tmp_path, content)
     with pytest.raises(ConfigurationError) as caught:
         read_pipeline_file(path)
@@ -163,12 +164,25 @@ def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
     ],
 )
 def test_unsafe_and_unknown_kafka_options_are_refused_with_the_reason(tmp_path: Path, option: str, reason: str) -> None:
-    """S136."""
+    """S136, S137."""
     path = write(tmp_path, changed(source__options={option: "x"}))
     with pytest.raises(ConfigurationError, match=r"source\.options") as caught:
         read_pipeline_file(path)
     assert f"{option} is" in str(caught.value)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("source: {topics: [orders], schema: a int, start: earliest, start: latest}", "start"),
+        ("name: orders\nname: payments", "name"),
+    ],
+)
+def test_s28_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, key: str) -> None:
+    """YAML forbids it, its readers let the last one win: nobody could tell which start was meant."""
+    with pytest.raises(ConfigurationError, match=rf"not readable as YAML: key '{key}' appears twice(.|\n)* line \d"):
+        read_pipeline_file(write(tmp_path, text))
 
 
 def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def next_offsets(world: World) -> list[int]:
 
 
 def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(world: World) -> None:
-    """I1 holds across it, and the balance shows it ever after."""
+    """S38: I1 holds across it, and the balance shows it ever after."""
     batch = accept_loss(world.process(), [LOST], BY_ANA)
     stored = world.database.committed.batches[batch.batch_id]
     assert (batch.state, batch.ranges) == (BatchState.PUBLISHED, (LOST,))

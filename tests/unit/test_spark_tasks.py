@@ -72,6 +72,7 @@ def test_runs_never_cross_a_partition() -> None:
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_every_record_is_either_passed_on_or_set_aside(goodness: list[bool]) -> None:
+    """S119."""
     bad = [offset for offset, is_good in enumerate(goodness) if not is_good]
     witness = Witness()
     passed = [row for batch in witness.split(iter([batch_of(range(len(goodness)), bad)])) for row in batch.to_pylist()]
