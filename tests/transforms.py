@@ -17,3 +17,13 @@ def forget_offsets(rows: DataFrame) -> DataFrame:
 def nothing(rows: DataFrame) -> DataFrame:
     """Drop everything, in a way that lets Spark read nothing at all."""
     return rows.where(F.lit(False))
+
+
+def mark_late(rows: DataFrame) -> DataFrame:
+    """Add a column, keep everything else: ``_deleted`` too."""
+    return rows.withColumn("is_late", F.col("delay") > 15)
+
+
+def forget_deletions(rows: DataFrame) -> DataFrame:
+    """Break the contract of a pipeline whose tombstones delete."""
+    return rows.drop("_deleted")
