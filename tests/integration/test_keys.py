@@ -30,7 +30,8 @@ def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_a
     assert verify_pipeline(pipeline.config).holds
     history = ask("batch", str(batch.batch_id))
     assert [(each["accepted"], each["duplicates"], each["unexplained"]) for each in history["ranges"]] == [(2, 3, 0)]
-    pairs = [(each["offset"], each["first_partition"], each["first_offset"]) for each in history["duplicates"]]
+    pairs = [(each["offset"], each["first_partition"], each["first_offset"]) for each in history["duplicates"]["first"]]
+    assert history["duplicates"]["count"] == 3
     assert pairs == [(5, 0, 0), (7, 0, 1), (9, 0, 8)]
     shown = batchledger("batch", str(batch.batch_id)).stdout
     assert f"{pipeline.name}[0]@9" in shown

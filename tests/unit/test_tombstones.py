@@ -119,7 +119,7 @@ def assert_proved(world: World) -> None:
     assert verification.holds, verification.findings
 
 
-def test_tombstone_without_a_key_is_quarantined(world: World) -> None:
+def test_s46_tombstone_without_a_key_is_quarantined(world: World) -> None:
     world.tombstones, world.upsert = TombstonePolicy.DELETE, BY_ID
     world.broker.append_keyed(ORDERS_0, (None, None))
     catch_up(world)
