@@ -27,3 +27,19 @@ def mark_late(rows: DataFrame) -> DataFrame:
 def forget_deletions(rows: DataFrame) -> DataFrame:
     """Break the contract of a pipeline whose tombstones delete."""
     return rows.drop("_deleted")
+
+
+def with_total(rows: DataFrame) -> DataFrame:
+    """Use the rows twice: every row gets the number of all."""
+    return rows.crossJoin(rows.agg(F.count("*").alias("total")))
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    """Break the contract: every row comes twice."""
+    return rows.union(rows)
+
+
+def fail_in_partition_1(rows: DataFrame) -> DataFrame:
+    """Fail in one task only, and late: the other one has long written its rows."""
+    is_bad = (F.col("_partition") == 1) & (F.col("_offset") == 2999)
+    return rows.withColumn("number", F.when(is_bad, F.raise_error(F.lit("planted"))).otherwise(F.col("number")))

@@ -437,6 +437,56 @@ def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: 
     assert life.next_offsets(warehouse) == {ORDERS_0: 2}
 
 
+def test_s48_after_offset_zero_comes_offset_one(warehouse: Warehouse) -> None:
+    """Zero is a real offset, never "unset"."""
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 1))
+    assert life.next_offsets(warehouse) == {ORDERS_0: 1}
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 1, 2), run="run-2")
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, 0), (ORDERS_0, 1)]
+
+
+AFTER_A_BATCH = {
+    "the same": (OffsetRange(ORDERS_0, 4, 8), False),
+    "inside": (OffsetRange(ORDERS_0, 5, 7), False),
+    "around": (OffsetRange(ORDERS_0, 3, 9), False),
+    "overlapping its end": (OffsetRange(ORDERS_0, 6, 10), False),
+    "overlapping its start": (OffsetRange(ORDERS_0, 2, 6), False),
+    "before it": (OffsetRange(ORDERS_0, 0, 4), False),
+    "leaving a gap": (OffsetRange(ORDERS_0, 9, 12), False),
+    "next": (OffsetRange(ORDERS_0, 8, 12), True),
+}
+
+
+@pytest.mark.parametrize(("offered", "is_taken"), AFTER_A_BATCH.values(), ids=AFTER_A_BATCH)
+def test_s78_of_all_ranges_only_the_one_that_meets_the_position_is_taken(
+    warehouse: Warehouse, offered: OffsetRange, is_taken: bool
+) -> None:
+    """S130: older ranges are refused; nothing but a decision of a person moves a position back."""
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 4, 8))
+    if is_taken:
+        life.take_to_published(warehouse, offered, run="run-2")
+    else:
+        with pytest.raises(PositionConflictError, match=f"expected {offered.start}, found 8"):
+            life.store(warehouse, offered, run="run-2")
+    assert life.next_offsets(warehouse) == {ORDERS_0: 12 if is_taken else 8}
+    assert len(life.target_coordinates(warehouse)) == (8 if is_taken else 4)
+
+
+@pytest.mark.parametrize("offered", [offered for offered, is_taken in AFTER_A_BATCH.values() if not is_taken], ids=str)
+def test_s78_s88_range_that_was_planned_over_a_forged_position_is_refused_at_publication(
+    warehouse: Warehouse, offered: OffsetRange
+) -> None:
+    """The same ranges once more, with a position that somebody moved back in between: the last line of defence."""
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 4, 8))
+    warehouse.move_position(ORDERS_0, offered.start)
+    attempt = life.take_to_audited(warehouse, offered, run="run-2")
+    warehouse.move_position(ORDERS_0, 8)
+    with pytest.raises(PositionConflictError):
+        life.publish(warehouse, attempt)
+    assert life.target_coordinates(warehouse) == life.rows_of([OffsetRange(ORDERS_0, 4, 8)])
+    assert life.next_offsets(warehouse) == {ORDERS_0: 8}
+
+
 def test_i7_range_whose_balance_does_not_close_is_refused(warehouse: Warehouse) -> None:
     """Whatever the checks said: publishing requires that nothing is unexplained."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))

@@ -1,69 +1,30 @@
 """The database goes away in the middle of a batch: killed, so that it has to recover, or restarted by its operator."""
 
+import contextlib
 import json
-import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import psutil
+import psycopg
 import pytest
 
 from batchledger import run_batch
 from batchledger.errors import BatchledgerError
-from batchledger.ledger.migrate import migrate
-from batchledger.stack import local_stack
 from batchledger.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials, Home, Ports
+from batchledger.stack.home import Credentials
 from batchledger.stack.postgres_server import connection_string
-from batchledger.stack.processes import Record
-from tests.conftest import SERVICES, choose_free_ports
 from tests.fakes.crash import Interrupt
-from tests.support import TestPipeline, Workplace, wait_until
+from tests.faults.servers import Server, server_of_its_own
+from tests.support import TestPipeline, Workplace
 
 CONNECTION = "warehouse_of_faults"
 
 
-@dataclass(frozen=True)
-class Server:
-    """A PostgreSQL of this module's own, so that nobody else's work is disturbed."""
-
-    home: Home
-    ports: Ports
-
-    def up(self) -> None:
-        """Start it."""
-        local_stack.up(self.home, self.ports, services=["postgres"], migrate=migrate)
-
-    def kill(self) -> None:
-        """Crash it: the postmaster dies by SIGKILL and takes its backends with it; then it is started again."""
-        leader = psutil.Process(self._pid)
-        members = [leader, *leader.children(recursive=True)]
-        leader.kill()
-        psutil.wait_procs(members, timeout=30)
-        self.up()
-
-    def restart(self) -> None:
-        """Restart it in the fast way, which ends every session."""
-        leader = psutil.Process(self._pid)
-        os.kill(leader.pid, signal.SIGINT)
-        leader.wait(30)
-        self.up()
-
-    @property
-    def _pid(self) -> int:
-        record = Record.read(self.home, "postgres")
-        assert record is not None
-        return record.pid
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    local = SERVICES.home.local / "faulty"
-    server = Server(replace(SERVICES.home, local=local), choose_free_ports())
-    server.up()
-    yield server
-    local_stack.down(server.home)
+    with server_of_its_own("postgres", signal.SIGINT) as server:
+        yield server
 
 
 @pytest.fixture
@@ -105,12 +66,7 @@ def test_database_that_goes_away_leaves_the_batch_resumable(
 def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: TestPipeline, server: Server) -> None:
     batch = run_batch.plan(pipeline.platform(), "run")
     assert batch is not None
-    record = Record.read(server.home, "postgres")
-    assert record is not None
-    leader = psutil.Process(record.pid)
-    os.kill(leader.pid, signal.SIGINT)
-    leader.wait(30)
-    wait_until(lambda: not leader.is_running())
+    server.stop()
     try:
         for step in (run_batch.stage, run_batch.audit, run_batch.publish):
             with pytest.raises(BatchledgerError) as caught:
@@ -120,4 +76,30 @@ def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: Test
     finally:
         server.up()
     run_batch.run_once(pipeline.platform(), "run")
+    pipeline.assert_exact()
+
+
+def test_s114_acknowledged_commit_that_a_crash_loses_takes_rows_and_position_with_it(
+    pipeline: TestPipeline, server: Server
+) -> None:
+    """``synchronous_commit = off`` may lose the last commit; both are lost or none, and the next run heals it."""
+    run_batch.run_once(pipeline.platform(), "first")
+    pipeline.send(30)
+    with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
+        connection.execute("alter system set synchronous_commit = off")
+        connection.execute("alter system set wal_writer_delay = '10s'")
+        connection.execute("select pg_reload_conf()")
+    try:
+        crash = Interrupt("committed", server.kill)
+        with contextlib.suppress(BatchledgerError):
+            run_batch.run_once(pipeline.platform(crash=crash), "lost")
+        assert crash.has_acted
+        next_offsets = {each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)}
+        assert (pipeline.count_target_rows(), next_offsets) in [(30, {15}), (60, {30})]
+    finally:
+        with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
+            connection.execute("alter system reset all")
+            connection.execute("select pg_reload_conf()")
+    run_batch.run_once(pipeline.platform(), "next")
+    assert run_batch.run_once(pipeline.platform(), "after") is None
     pipeline.assert_exact()

@@ -11,8 +11,9 @@ from typing import Any
 from psycopg.rows import class_row
 
 from batchledger.batch import Batch, CheckResult, Position
-from batchledger.database import read_statement, snapshot, transaction
+from batchledger.database import read_statement
 from batchledger.ledger.postgres import PostgresLedger, read_positions
+from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.verification import PublishedRange, TargetKey
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 import sqlalchemy
@@ -11,23 +10,25 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from batchledger.database import translate_errors
-
-_SCRIPTS = Path(__file__).parent / "migrations"
+from batchledger.ledger.schema import MIGRATIONS, known_revisions, newer_schema
 
 
 def migrate(dsn: str) -> tuple[str | None, str | None]:
     """Apply every migration that is missing, in one transaction; return the revisions before and after.
 
-    Raises ServiceUnavailableError when the database does not answer.
+    Raises ServiceUnavailableError when the database does not answer, and ConfigurationError when a newer version of
+    this code has migrated it already: there is no way back (S19).
     """
     config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("script_location", str(MIGRATIONS))
     with translate_errors("migrate the ledger"), _without_wrapping():
         engine = sqlalchemy.create_engine(
             "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
         )
         with engine.begin() as connection:
             before = _revision(connection)
+            if before is not None and before not in known_revisions():
+                raise newer_schema(before)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
             return before, _revision(connection)

@@ -26,7 +26,7 @@ from batchledger.batch import (
     TopicIdentity,
     fenced_by,
 )
-from batchledger.database import connect, read_statement, transaction, translate_errors
+from batchledger.database import connect, read_statement, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -36,6 +36,7 @@ from batchledger.errors import (
     UnknownBatchError,
 )
 from batchledger.ledger.publication import PostgresPublication, end_attempt
+from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 

@@ -1,0 +1,139 @@
+"""What only a real PostgreSQL can promise: the version of the schema, its constraints, the rights of a user."""
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from batchledger.batch import Position
+from batchledger.errors import ConfigurationError
+from batchledger.ledger.history import list_batches, load_batch_history, load_published_history
+from batchledger.ledger.migrate import migrate
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.schema import MIGRATIONS, known_revisions
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+from tests.contract.warehouses import IDENTITY
+
+ORDERS_0 = TopicPartition("orders", 0)
+FIRST = OffsetRange(ORDERS_0, 0, 3)
+NEWEST = known_revisions()[-1]
+
+OPENINGS: dict[str, Callable[[str], object]] = {
+    "plan": lambda dsn: PostgresLedger(dsn).load_positions("orders"),
+    "run": lambda dsn: PostgresLedger(dsn).find_open_batch("orders"),
+    "stage, audit, publish": lambda dsn: PostgresLedger(dsn).load_batch(1),
+    "batches": lambda dsn: list_batches(dsn, "orders"),
+    "batch": lambda dsn: load_batch_history(dsn, 1),
+    "verify": lambda dsn: load_published_history(dsn, "orders"),
+    "migrate": migrate,
+}
+
+
+@pytest.fixture
+def empty_database(warehouse_dsn: str) -> Iterator[str]:
+    """A database of this test's own, without a ledger."""
+    name = f"ledger_{uuid4().hex[:12]}"
+    with psycopg.connect(warehouse_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield make_conninfo(warehouse_dsn, dbname=name)
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def claim_revision(dsn: str, revision: str) -> None:
+    """Let the ledger say that it is at another migration."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("update batchledger.migration set version_num = %s", [revision])
+
+
+@pytest.mark.parametrize("command", OPENINGS)
+def test_s19_ledger_of_a_newer_version_is_refused_by_every_command(empty_database: str, command: str) -> None:
+    migrate(empty_database)
+    claim_revision(empty_database, "9999")
+    with pytest.raises(ConfigurationError, match=rf"at migration 9999, .*does not know; it knows up to {NEWEST}\."):
+        OPENINGS[command](empty_database)
+
+
+def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then_readable(empty_database: str) -> None:
+    first = known_revisions()[0]
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("create schema batchledger")
+        (script,) = (MIGRATIONS / "versions").glob(f"{first}_*.sql")
+        connection.execute(script.read_bytes())
+        connection.execute("create table batchledger.migration (version_num varchar(32) primary key)")
+        connection.execute("insert into batchledger.migration values (%s)", [first])
+        connection.execute("insert into batchledger.pipeline (name) values ('orders')")
+        connection.execute("insert into batchledger.position values ('orders', 'orders', 0, 0, 3, 'cluster', 'topic')")
+        connection.execute(
+            "insert into batchledger.batch (pipeline, lane, state, lag_left_records, planned_by, published_rows) "
+            "values ('orders', 'live', 'published', 0, 'before the upgrade', 3)"
+        )
+        connection.execute(
+            "insert into batchledger.batch_range (batch_id, pipeline, topic, partition, offsets, published_live, "
+            "accepted, duplicates, quarantined, tombstones, filtered, holes, accepted_loss) "
+            "values (1, 'orders', 'orders', 0, '[0,3)', true, 3, 0, 0, 0, 0, 0, 0)"
+        )
+    with pytest.raises(ConfigurationError, match=f"at migration {first}, .* needs {NEWEST}.*batchledger migrate"):
+        PostgresLedger(empty_database).load_positions("orders")
+    assert migrate(empty_database) == (first, NEWEST)
+    (summary,) = list_batches(empty_database, "orders")
+    assert (summary.planned_by, summary.rows, summary.offsets) == ("before the upgrade", 3, 3)
+    assert load_batch_history(empty_database, 1).batch.ranges == (FIRST,)
+    history = load_published_history(empty_database, "orders")
+    assert [each.next_offset for each in history.positions] == [3]
+    plan = Plan((OffsetRange(ORDERS_0, 3, 5),), 0)
+    assert PostgresLedger(empty_database).store_plan("orders", plan, "after the upgrade").ranges == plan.ranges
+
+
+def test_s19_database_without_a_ledger_is_refused_with_the_command_that_makes_one(empty_database: str) -> None:
+    with pytest.raises(ConfigurationError, match="tables are not there; create them with: batchledger migrate"):
+        PostgresLedger(empty_database).load_positions("orders")
+    migrate(empty_database)
+    assert PostgresLedger(empty_database).load_positions("orders") == []
+
+
+def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:
+    assert migrate(empty_database) == (None, NEWEST)
+    assert migrate(empty_database) == (NEWEST, NEWEST)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "update batchledger.position set next_offset = -1",
+        "update batchledger.position set next_offset = origin_offset - 1",
+        "update batchledger.position set next_offset = null",
+        "update batchledger.position set next_offset = 'earliest'",
+        "update batchledger.position set origin_offset = -2, next_offset = -2",
+        "update batchledger.position set topic_id = null",
+        "update batchledger.batch_range set offsets = '[3,3)'",
+        "update batchledger.batch_range set offsets = '[5,3)'",
+        "update batchledger.batch set state = 'almost'",
+    ],
+)
+def test_s12_s18_garbage_is_refused_by_the_tables_themselves(warehouse_dsn: str, garbage: str) -> None:
+    pipeline = f"pipeline_{uuid4().hex[:12]}"
+    plan = Plan((OffsetRange(ORDERS_0, 2, 5),), 0, (Position(ORDERS_0, 2, 2, IDENTITY),))
+    stored = PostgresLedger(warehouse_dsn).store_plan(pipeline, plan, "run")
+    with psycopg.connect(warehouse_dsn) as connection, pytest.raises(psycopg.Error):
+        connection.execute(f"{garbage} where pipeline = '{pipeline}'".encode())
+    assert PostgresLedger(warehouse_dsn).find_open_batch(pipeline) == stored
+
+
+def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(empty_database: str) -> None:
+    migrate(empty_database)
+    user = f"user_{uuid4().hex[:12]}"
+    ledger = PostgresLedger(make_conninfo(empty_database, user=user, password=user))
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(sql.SQL("create role {0} login password {1}").format(sql.Identifier(user), user))
+        try:
+            with pytest.raises(ConfigurationError, match=r"permission denied .* Grant the right"):
+                ledger.open_attempt(1, "run")
+            grant = "grant usage on schema batchledger to {0}; grant all on all tables in schema batchledger to {0}"
+            connection.execute(sql.SQL(grant).format(sql.Identifier(user)))
+            assert ledger.find_open_batch("orders") is None
+        finally:
+            connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(user)))

@@ -1,0 +1,70 @@
+"""A service of a test module's own, to be killed and restarted without disturbing anybody else's work."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import psutil
+
+from batchledger.ledger.migrate import migrate
+from batchledger.stack import local_stack
+from batchledger.stack.home import Home, Ports
+from batchledger.stack.processes import Record
+from tests.conftest import SERVICES, choose_free_ports
+
+
+@dataclass(frozen=True)
+class Server:
+    """One service; ``gentle`` is the signal by which its operator ends it."""
+
+    home: Home
+    ports: Ports
+    service: str
+    gentle: signal.Signals
+
+    def up(self) -> None:
+        """Start it if it is down."""
+        local_stack.up(self.home, self.ports, services=[self.service], migrate=migrate)
+
+    def stop(self) -> None:
+        """End it in the way of its operator; every session ends."""
+        leader = self._leader
+        os.kill(leader.pid, self.gentle)
+        leader.wait(30)
+
+    def crash(self) -> None:
+        """End it and its children by SIGKILL."""
+        leader = self._leader
+        members = [leader, *leader.children(recursive=True)]
+        leader.kill()
+        psutil.wait_procs(members, timeout=30)
+
+    def kill(self) -> None:
+        """Crash it, so that it has to recover; then start it again."""
+        self.crash()
+        self.up()
+
+    def restart(self) -> None:
+        """Stop it, then start it again."""
+        self.stop()
+        self.up()
+
+    @property
+    def _leader(self) -> psutil.Process:
+        record = Record.read(self.home, self.service)
+        assert record is not None
+        return psutil.Process(record.pid)
+
+
+@contextmanager
+def server_of_its_own(service: str, gentle: signal.Signals) -> Iterator[Server]:
+    """A running service on ports and in a folder of its own; ended with the block."""
+    home = replace(SERVICES.home, local=SERVICES.home.local / f"faulty-{service}")
+    server = Server(home, choose_free_ports(), service, gentle)
+    server.up()
+    try:
+        yield server
+    finally:
+        local_stack.down(home)
