@@ -23,7 +23,7 @@ from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, SinkMode, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
 from batchledger.run_batch import PipelineRules
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -125,6 +125,7 @@ class SourceConfig(_Section):
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
     @property
@@ -204,6 +205,25 @@ class PipelineConfig(_Section):
         if self.transform is None:
             _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
             _require_declared("sink.key", self.sink.key or [], self.source.columns)
+        return self
+
+    @model_validator(mode="after")
+    def _tombstones_fit(self) -> "PipelineConfig":
+        key, tombstones = self.sink.key or [], self.source.tombstones
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.mode is SinkMode.UPSERT:
+            raise ValueError(
+                "source.tombstones: keep makes rows without a key, which sink.mode upsert refuses; allowed: "
+                "quarantine, skip, delete, or a transform that gives them one"
+            )
+        if tombstones is TombstonePolicy.DELETE:
+            if self.sink.mode is not SinkMode.UPSERT:
+                raise ValueError("source.tombstones: delete needs sink.mode: upsert, which knows the rows by a key")
+            _require_declared("sink.key", key, self.source.columns)
+            if self.dedupe is not None and set(self.dedupe.key) <= set(key):
+                raise ValueError(
+                    "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
+                    "that is not in sink.key"
+                )
         return self
 
     @property
