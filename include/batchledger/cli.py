@@ -27,12 +27,14 @@ from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Tra
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
 from batchledger.stack.status import ServiceState
+from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
     help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 app.command()(commands.up)
 app.command()(commands.down)
+app.command()(torture_commands.torture)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

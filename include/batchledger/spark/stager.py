@@ -38,6 +38,7 @@ class SparkStager:
     """See the port. ``open_session`` yields a session and cleans up after it.
 
     ``key`` names the columns that a tombstone takes from the record's key, where tombstones delete.
+    ``isolation`` is a parameter only so that a test can show what another value than the default would do.
     """
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
@@ -48,6 +49,7 @@ class SparkStager:
     sink: Sink
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     key: tuple[str, ...] = ()
+    isolation: str = "read_committed"
 
     def stage(self, attempt: Attempt) -> Staged:
         """See the port."""
@@ -82,7 +84,7 @@ class SparkStager:
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
         # Otherwise a timestamp without a zone would mean another moment on another server.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        raw = read_ranges(spark, attempt.batch.ranges, self.source_options)
+        raw = read_ranges(spark, attempt.batch.ranges, self.source_options, self.isolation)
         decoded = decode_json(raw, self.columns, self.tombstones, self.key)
         good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
         evidence = self.evidence.open(attempt)
@@ -108,7 +110,9 @@ class SparkStager:
         return transformed
 
 
-def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str]) -> DataFrame:
+def read_ranges(
+    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
+) -> DataFrame:
     """Return the records of exactly ``ranges``, one range per partition, with key, value and headers as bytes."""
     starts: dict[str, dict[str, int]] = {}
     untils: dict[str, dict[str, int]] = {}
@@ -124,7 +128,7 @@ def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Map
         "endingOffsets": json.dumps(untils),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
+        "kafka.isolation.level": isolation,
         "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
     }
     return spark.read.format("kafka").options(**{**options, **explicit}).load()
