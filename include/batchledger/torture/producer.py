@@ -117,7 +117,7 @@ class Writer:
 
     def _producer(self, *, is_transactional: bool) -> Producer:
         if is_transactional not in self._producers:
-            settings = {**self.options, **_OPTIONS}
+            settings = {**_OPTIONS, **self.options}
             if is_transactional:
                 settings |= {"transactional.id": f"{self.topic}-{self.name}", "transaction.timeout.ms": 60_000}
             producer = Producer(settings)
