@@ -19,6 +19,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.FencedError: (False, 1),
     errors.BatchBlockedError: (False, 3),
     errors.PositionConflictError: (False, 1),
+    errors.PlanOvertakenError: (True, 1),
     errors.PredecessorPendingError: (True, 1),
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
