@@ -27,8 +27,8 @@ def report(mode: str, differences: Differences, stuck: str | None = None) -> Tor
     """The report of one round."""
     faults = (Fault(FaultKind.KILL_WORKER, "staged"), Fault(FaultKind.KILL_SPARK, "attempt_opened"))
     round_ = Round(1, mode, (Chunk(Guarantee.ABORT, 5),), (Chunk(Guarantee.COMMIT, 5),), faults)
-    result = RoundResult(round_, faults[:1], faults[1:], 2, 4.0, stuck, {mode: differences})
-    return make_report(3, [result], (), 5.0)
+    result = RoundResult(round_, faults[:1], faults[1:], 2, 4.0, stuck)
+    return make_report(3, [result], {mode: differences}, (), 5.0)
 
 
 @pytest.mark.parametrize("mode", MODES)

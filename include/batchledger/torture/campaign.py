@@ -26,7 +26,7 @@ FIRST_PARTITIONS = 2
 class RoundResult:
     """What one round did. ``missed`` faults came too late for the worker that they were meant for.
 
-    ``differences_by_mode`` is filled where the checker ran; ``stuck`` says why nothing moves any more.
+    ``stuck`` says why nothing moves any more. ``differences_by_mode`` is filled now and then, for all modes.
     """
 
     round: Round
@@ -64,7 +64,7 @@ class Campaign:
                 if each.number in airflow_rounds[:1]:
                     self.tormentor.airflow = airflow.enter_context(self.rig.airflow())
                 if each.mode not in stuck:
-                    result = self._run_round(each, is_last=each is rounds[-1])
+                    result = self._run_round(each)
                     if result.stuck:
                         stuck.add(each.mode)
                     yield result
@@ -79,22 +79,31 @@ class Campaign:
     def _create(self, mode: str) -> Subject:
         name, options = new_topic_name(mode), self.rig.kafka_options
         self.rig.create_pipeline(name, mode, FIRST_PARTITIONS)
-        writer, holder = (Writer(role, name, options, self.journal) for role in ("writer", "holder"))
-        return Subject(name, mode, FIRST_PARTITIONS, writer, holder, LogReader(options, name))
+        return Subject(
+            name=name,
+            mode=mode,
+            partitions=FIRST_PARTITIONS,
+            writer=Writer("writer", name, options, self.journal),
+            companion=Writer("companion", name, options, self.journal),
+            holder=Writer("holder", name, options, self.journal),
+            log=LogReader(options, name),
+        )
 
-    def _run_round(self, round_: Round, *, is_last: bool) -> RoundResult:
+    def _run_round(self, round_: Round) -> RoundResult:
         subject, started = self.subject_by_mode[round_.mode], time.monotonic()
         published = self.rig.count_batches(subject.name)
         struck: list[Fault] = []
         missed: list[Fault] = []
-        write_all(subject.writer, round_.before, subject.partitions)
         with _meanwhile(subject, round_):
-            for fault in round_.faults:
+            write_all(subject.writer, round_.before, subject.partitions)
+            for number, fault in enumerate(round_.faults):
                 self.rig.say(f"round {round_.number}: {fault}")
+                if number > 0:
+                    # Otherwise the worker that meets a second fault might have nothing left to do.
+                    write_all(subject.writer, round_.before, subject.partitions)
                 (struck if self.tormentor.strike(fault, subject) else missed).append(fault)
         self.rig.say(f"round {round_.number}: healing and draining")
         stuck = self._drain(subject)
-        compares = is_last or round_.number % ROUNDS_PER_CHECK == 0 or stuck is not None
         return RoundResult(
             round=round_,
             struck=tuple(struck),
@@ -102,7 +111,7 @@ class Campaign:
             batches=self.rig.count_batches(subject.name) - published,
             seconds=time.monotonic() - started,
             stuck=stuck,
-            differences_by_mode=self.compare_all() if compares else {},
+            differences_by_mode=self.compare_all() if round_.number % ROUNDS_PER_CHECK == 0 else {},
         )
 
     def _drain(self, subject: Subject) -> str | None:
@@ -129,7 +138,7 @@ class Campaign:
 @contextmanager
 def _meanwhile(subject: Subject, round_: Round) -> Iterator[None]:
     """Write the second part of the round's records while the block runs."""
-    arguments = (subject.writer, round_.meanwhile, subject.partitions)
+    arguments = (subject.companion, round_.meanwhile, subject.partitions)
     thread = threading.Thread(target=write_all, args=arguments, name="writer", daemon=True)
     thread.start()
     try:
@@ -140,5 +149,5 @@ def _meanwhile(subject: Subject, round_: Round) -> Iterator[None]:
 
 @retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(90), wait=wait_fixed(0.5), reraise=True)
 def _settle(subject: Subject) -> None:
-    subject.writer.settle()
-    subject.holder.settle()
+    for writer in (subject.writer, subject.companion, subject.holder):
+        writer.settle()

@@ -31,12 +31,16 @@ HELD_RECORDS = 7
 
 @dataclass
 class Subject:
-    """One pipeline under torture. Its topic and its target have its name."""
+    """One pipeline under torture. Its topic and its target have its name.
+
+    ``writer`` writes between the faults, ``companion`` while they strike, ``holder`` transactions that stay open.
+    """
 
     name: str
     mode: str
     partitions: int
     writer: Writer
+    companion: Writer
     holder: Writer
     log: LogReader
 

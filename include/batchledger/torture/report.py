@@ -28,7 +28,10 @@ ALLOWED_BY_MODE: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ModeReport:
-    """One mode. ``found`` counts record ids by kind of difference, ``examples`` names some of them."""
+    """One mode. ``found`` counts record ids by kind of difference, ``examples`` names some of them.
+
+    ``violations`` are those that break the promise of the mode.
+    """
 
     mode: str
     rounds: int
@@ -38,6 +41,7 @@ class ModeReport:
     survived: Mapping[str, int]
     missed: int
     found: Mapping[str, int]
+    violations: Mapping[str, int]
     examples: Mapping[str, Sequence[str]]
     broker_lost: int
     stuck: str | None = None
@@ -46,11 +50,6 @@ class ModeReport:
     def allowed(self) -> tuple[str, ...]:
         """The kinds of difference that are within the promise."""
         return ALLOWED_BY_MODE[self.mode]
-
-    @property
-    def violations(self) -> dict[str, int]:
-        """The differences that break the promise."""
-        return {kind: count for kind, count in self.found.items() if count and kind not in self.allowed}
 
     @property
     def keeps_promise(self) -> bool:
@@ -85,7 +84,6 @@ class TortureReport:
         verdicts = [
             {
                 "keeps_promise": each.keeps_promise,
-                "violations": each.violations,
                 "allowed": each.allowed,
                 "anomaly_seen": each.anomaly_seen,
             }
@@ -95,26 +93,35 @@ class TortureReport:
         return asdict(self) | {"keeps_promises": self.keeps_promises, "modes": modes}
 
 
+def find_violations(mode: str, differences: Differences) -> dict[str, int]:
+    """Return how many differences of each kind break the promise of a mode; empty when it is kept."""
+    counts = {kind: len(getattr(differences, kind)) for kind in _KINDS if kind not in ALLOWED_BY_MODE[mode]}
+    return {kind: count for kind, count in counts.items() if count}
+
+
 def make_report(
-    seed: int, results: Sequence[RoundResult], surprises: Iterable[str], seconds: float, without: str | None = None
+    seed: int,
+    results: Sequence[RoundResult],
+    differences_by_mode: Mapping[str, Differences],
+    surprises: Iterable[str],
+    seconds: float,
+    *,
+    without: str | None = None,
 ) -> TortureReport:
-    """Put the rounds together; the last comparison of each mode counts."""
-    modes = dict.fromkeys(each.round.mode for each in results)
+    """Put the rounds and the last comparison together."""
     return TortureReport(
         seed=seed,
         rounds=len(results),
         seconds=round(seconds, 1),
         without=without,
-        modes=tuple(_report_mode(mode, results) for mode in modes),
+        modes=tuple(_report_mode(mode, results, found) for mode, found in differences_by_mode.items()),
         surprises=tuple(surprises),
         seconds_by_kind=_time_by_kind(results),
     )
 
 
-def _report_mode(mode: str, results: Sequence[RoundResult]) -> ModeReport:
+def _report_mode(mode: str, results: Sequence[RoundResult], last: Differences) -> ModeReport:
     own = [each for each in results if each.round.mode == mode]
-    differences = [each.differences_by_mode[mode] for each in results if mode in each.differences_by_mode]
-    last = differences[-1] if differences else Differences(0, 0)
     survived = Counter(str(fault.kind) for each in own for fault in each.struck)
     aborted = sum(
         chunk.guarantee is Guarantee.ABORT for each in own for chunk in (*each.round.before, *each.round.meanwhile)
@@ -129,6 +136,7 @@ def _report_mode(mode: str, results: Sequence[RoundResult]) -> ModeReport:
         survived={**survived, "producer transaction aborted": aborted},
         missed=sum(len(each.missed) for each in own),
         found={kind: len(ids) for kind, ids in ids_by_kind.items()},
+        violations=find_violations(mode, last),
         examples={kind: ids[:_IDS_SHOWN] for kind, ids in ids_by_kind.items() if ids},
         broker_lost=len(last.broker_lost),
         stuck=next((each.stuck for each in own if each.stuck), None),

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from batchledger.stack.home import Home
 from batchledger.torture.campaign import Campaign, RoundResult
-from batchledger.torture.report import TortureReport, make_report
+from batchledger.torture.report import TortureReport, find_violations, make_report
 from batchledger.torture.rig import Rig, build_rig
 from batchledger.torture.schedule import Protection, Round, plan_control, plan_rounds
 from batchledger.torture.worker import Crew
@@ -53,9 +54,11 @@ def run_rounds(
         for result in campaign.run(planned):
             results.append(result)
             console.print(_describe(result), highlight=False, soft_wrap=True)
+        differences = campaign.compare_all()
     finally:
         crew.end_all()
-    return make_report(seed, results, campaign.tormentor.surprises, time.monotonic() - started, without)
+    seconds = time.monotonic() - started
+    return make_report(seed, results, differences, campaign.tormentor.surprises, seconds, without=without)
 
 
 def _say(status: Status, words: str) -> None:
@@ -65,9 +68,13 @@ def _say(status: Status, words: str) -> None:
 def _describe(result: RoundResult) -> str:
     """One line for each round."""
     faults = [*map(str, result.struck), *(f"[dim]{each} (too late)[/]" for each in result.missed)]
-    found = "" if not result.differences_by_mode else " [dim]compared[/]"
-    stuck = f" [bold red]stuck: {result.stuck}[/]" if result.stuck else ""
+    notes = [f"[bold red]stuck: {escape(result.stuck)}[/]"] if result.stuck else []
+    for mode, differences in result.differences_by_mode.items():
+        violations = find_violations(mode, differences)
+        notes.extend(f"[bold red]{mode}: {count} {kind}[/]" for kind, count in violations.items())
+    if result.differences_by_mode and not notes:
+        notes.append("[green]log and target compared[/]")
     return (
         f"{result.round.number:>4} {result.round.mode:<14} {result.seconds:>5.1f} s  {result.batches} batches  "
-        f"{'; '.join(faults) or '[dim]quiet[/]'}{found}{stuck}"
+        f"{'; '.join([*(faults or ['[dim]quiet[/]']), *notes])}"
     )
