@@ -5,9 +5,9 @@ BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early.
-TESTS := $(wildcard tests/unit tests/contract tests/dags tests/integration tests/faults tests/e2e)
+TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/faults tests/e2e)
 
-.PHONY: help setup up down demo test lint
+.PHONY: help setup up down demo torture test lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -25,6 +25,9 @@ down:  ## Stop the local services. Data stays in .local.
 
 demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once.
 	@$(BIN)/batchledger demo
+
+torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SEED=any.
+	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) $(if $(SEED),--seed $(SEED))
 
 test: lint setup  ## Check the code, then run every test against real services.
 	@$(BIN)/pytest $(TESTS)

@@ -5,10 +5,8 @@ Airflow reads its settings when it is first imported, so they are written when t
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -20,20 +18,11 @@ from batchledger.stack.airflow_components import ADMIN, airflow_url, configure_a
 from batchledger.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
+from batchledger.stack.machine import choose_free_ports
 from batchledger.stack.postgres_server import connection_string
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def choose_free_ports() -> Ports:
-    """Ports that nobody listens on now; all are held until the last is chosen, so they differ."""
-    names = [each.name for each in fields(Ports)]
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return Ports(**{name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)})
 
 
 @dataclass(frozen=True)

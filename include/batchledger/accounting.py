@@ -69,12 +69,16 @@ class StagedRange:
 
 @dataclass(frozen=True, slots=True)
 class TargetCount:
-    """What the target holds of one batch and partition."""
+    """What the target holds of one batch and partition.
+
+    ``repeated_keys`` counts rows whose key another row of the target has too, where the sink updates by key.
+    """
 
     rows: int
     distinct_offsets: int
     first_offset: int
     last_offset: int
+    repeated_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +183,19 @@ def classify_holes(
     )
 
 
-_MEANING_BY_CLASS = {
-    "aborted": "of aborted transactions",
-    "markers": "transaction markers",
-    "compacted": "compacted away",
-    "unread": "committed records that the stage step did not return: it has to be repeated, and the reader looked into",
-    "expired": "removed from Kafka since, so that nothing can be said of them",
+_REMARK_BY_CLASS = {
+    "aborted": "",
+    "markers": "",
+    "compacted": "",
+    "unread": " (committed records that the stage step did not return: stage the batch again)",
+    "expired": " (removed from Kafka since, so that nothing can be said of them)",
 }
 
 
 def describe_holes(facts: Sequence[RangeFacts]) -> str:
-    """Say what the holes of all ranges are, such as ``holes: 2 of aborted transactions``; empty when there is none."""
-    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _MEANING_BY_CLASS}
-    found = [f"{total} {_MEANING_BY_CLASS[name]}" for name, total in totals.items() if total]
+    """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none."""
+    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
+    found = [f"{name} {total:,}{_REMARK_BY_CLASS[name]}" for name, total in totals.items() if total]
     return f"holes: {', '.join(found)}" if found else ""
 
 

@@ -19,19 +19,22 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from batchledger import display
-from batchledger.batch import Decision
+from batchledger.batch import Batch, BatchState, Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.health import PipelineHealth
+from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
 from batchledger.stack.status import ServiceState
+from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
     help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 app.command()(commands.up)
 app.command()(commands.down)
+app.command()(torture_commands.torture)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -71,16 +74,34 @@ def migrate(pipeline: Name, as_json: AsJson = False) -> None:
 @app.command()
 def produce(
     pipeline: Name,
+    *,
     records: Annotated[
         int | None, typer.Option(min=1, help="How many to write; the flights pipeline has its own.")
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic if it has to be created.")] = 4,
+    guarantee: Annotated[Guarantee, typer.Option(help="What the producer asks of the broker.")] = Guarantee.IDEMPOTENT,
+    records_per_transaction: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: records of one transaction.", show_default="1000")
+    ] = None,
+    abort_every: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: abort each N-th transaction.", metavar="N")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write sample records to the pipeline's topic with an idempotent producer; continue where it was interrupted."""
-    from batchledger.samples import produce_samples
+    """Write sample records to the pipeline's topic; continue where it was interrupted if they are a data set.
 
-    display.show_produced(produce_samples(load_pipeline(pipeline), records, partitions, _console), as_json)
+    Exit code 1 when a record failed, or when it is unknown whether it was written; with acks_0 nobody asks.
+    """
+    from batchledger.samples import SampleOrder, produce_samples
+
+    if guarantee is not Guarantee.TRANSACTIONAL and (records_per_transaction or abort_every):
+        raise typer.BadParameter("--records-per-transaction and --abort-every need --guarantee transactional")
+    transactions = Transactions(records_per_transaction or RECORDS_PER_TRANSACTION, abort_every)
+    order = SampleOrder(records, partitions, guarantee, transactions)
+    produced = produce_samples(load_pipeline(pipeline), order, _console)
+    display.show_produced(produced, as_json)
+    if not produced.is_complete:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -114,7 +135,10 @@ def run(
 
     config = load_pipeline(pipeline)
     platform, stage = build_platform(config), choose_stage_step(config)
-    published = []
+    published: list[Batch] = []
+    if batch is not None and (known := platform.ledger.load_batch(batch)).state is BatchState.PUBLISHED:
+        display.show_published_already(known, as_json)
+        return
     while True:
         done = run_batch.run_once(platform, _run_name(), batch, stage)
         if done is not None:

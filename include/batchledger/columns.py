@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 PROVENANCE_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 BATCH_COLUMN = "_batch_id"
+DELETED_COLUMN = "_deleted"
+"""Whether the row deletes its key; a sink with mode upsert acts on it and does not store it."""
 
 SCALAR_TYPES = (
     "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long",

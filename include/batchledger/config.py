@@ -9,9 +9,9 @@ import difflib
 import math
 import os
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from croniter import croniter
@@ -23,6 +23,7 @@ from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.planning import Limits, StartPolicy
+from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
 from batchledger.run_batch import PipelineRules
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -31,6 +32,7 @@ DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+_LONGEST_MEMORY_SECONDS = 36_500 * 86_400
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -88,8 +90,24 @@ def _check_topics(value: list[str]) -> list[str]:
     return value
 
 
+def _check_key(value: list[str]) -> list[str]:
+    repeated = [column for column in value if value.count(column) > 1]
+    if repeated:
+        raise ValueError(f"column {repeated[0]!r} is named twice")
+    return value
+
+
+def _check_remember(value: float) -> float:
+    if not 0 < value <= _LONGEST_MEMORY_SECONDS:
+        raise ValueError("write how long a key is remembered, from 1s to 36500d")
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+KeyColumns = Annotated[
+    list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]], Field(min_length=1), AfterValidator(_check_key)
+]
 ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
 
@@ -107,6 +125,7 @@ class SourceConfig(_Section):
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
     @property
@@ -121,7 +140,22 @@ class SinkConfig(_Section):
     type: Literal["postgres"] = "postgres"
     connection: ConnectionId = "warehouse"
     table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
-    mode: Literal["append"] = "append"
+    mode: Annotated[SinkMode, Field(strict=False)] = SinkMode.APPEND
+    key: KeyColumns | None = None
+    version: Annotated[VersionBy, Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _mode_fits(self) -> "SinkConfig":
+        if self.mode is SinkMode.UPSERT and self.key is None:
+            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
+        if self.mode is SinkMode.APPEND and (self.key or self.version):
+            raise ValueError("key and version belong to mode: upsert")
+        return self
+
+    @property
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, where the file asks for it."""
+        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
 
     @property
     def qualified_table(self) -> tuple[str, str]:
@@ -144,6 +178,13 @@ class LimitsConfig(_Section):
         return self
 
 
+class DedupeConfig(_Section):
+    """Which records count as the same message, and for how long a message is remembered."""
+
+    key: KeyColumns
+    remember: Annotated[Duration, AfterValidator(_check_remember)]
+
+
 class PipelineConfig(_Section):
     """One pipeline file; its keys are those of the file."""
 
@@ -154,8 +195,43 @@ class PipelineConfig(_Section):
     sink: SinkConfig
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
     limits: LimitsConfig = LimitsConfig()
+    dedupe: DedupeConfig | None = None
     on_check_failure: Literal["block"] = "block"
     spark: ConnectionId = "spark_default"
+
+    @model_validator(mode="after")
+    def _key_columns_exist(self) -> "PipelineConfig":
+        """A transform may add columns; what its rows have is seen when they are staged."""
+        if self.transform is None:
+            _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
+            _require_declared("sink.key", self.sink.key or [], self.source.columns)
+        return self
+
+    @model_validator(mode="after")
+    def _tombstones_fit(self) -> "PipelineConfig":
+        key, tombstones = self.sink.key or [], self.source.tombstones
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.mode is SinkMode.UPSERT:
+            raise ValueError(
+                "source.tombstones: keep makes rows without a key, which sink.mode upsert refuses; allowed: "
+                "quarantine, skip, delete, or a transform that gives them one"
+            )
+        if tombstones is TombstonePolicy.DELETE:
+            if self.sink.mode is not SinkMode.UPSERT:
+                raise ValueError("source.tombstones: delete needs sink.mode: upsert, which knows the rows by a key")
+            _require_declared("sink.key", key, self.source.columns)
+            if self.dedupe is not None and set(self.dedupe.key) <= set(key):
+                raise ValueError(
+                    "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
+                    "that is not in sink.key"
+                )
+        return self
+
+    @property
+    def deduplication(self) -> Deduplication | None:
+        """The idempotent consumer, where the file asks for it."""
+        if self.dedupe is None:
+            return None
+        return Deduplication(tuple(self.dedupe.key), timedelta(seconds=self.dedupe.remember))
 
     @property
     def rules(self) -> PipelineRules:
@@ -205,7 +281,7 @@ def load_pipeline(name: str) -> PipelineConfig:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
     raise ConfigurationError(
-        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}.", pipeline=name
+        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}", pipeline=name
     )
 
 
@@ -215,6 +291,8 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 -- a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path}: not a pipeline: it has no keys; name, source and sink are required.")
     try:
         pipeline = PipelineConfig.model_validate(content)
     except ValidationError as error:
@@ -242,7 +320,8 @@ def _explain(fault: Any) -> str:
         case "string_pattern_mismatch":
             return f"{key}: {fault['input']!r} does not match {fault['ctx']['pattern']}"
         case "value_error":
-            return f"{key}: {fault['input']!r}: {fault['ctx']['error']}"
+            # A rule between sections names its keys itself.
+            return f"{key}: {fault['input']!r}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
         case _:
             return f"{key}: {fault['input']!r}: {fault['msg']}"
 
@@ -250,13 +329,20 @@ def _explain(fault: Any) -> str:
 def _keys_of(place: list[str]) -> list[str]:
     model: type[BaseModel] = PipelineConfig
     for part in place:
-        section = model.model_fields[part].annotation
-        if not (isinstance(section, type) and issubclass(section, BaseModel)):
-            return []
-        model = section
+        annotation = model.model_fields[part].annotation
+        # A section that may be missing is a union with None.
+        sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+        model = next((each for each in sections if issubclass(each, BaseModel)), _Section)
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _nearest(name: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(name, allowed, n=1)
     return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(allowed) or 'none'}"
+
+
+def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+    declared = [column.name for column in columns]
+    for name in names:
+        if name not in declared:
+            raise ValueError(f"{key}: {name!r} is not a column of source.schema; {_nearest(name, declared)}")

@@ -16,7 +16,7 @@ from batchledger.display import BALANCE_LINES, balance_table, batches_table
 from batchledger.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.run_batch import Platform
 from batchledger.run_progress import follow, measure_backlog, observe
-from batchledger.samples import produce_samples
+from batchledger.samples import SampleOrder, produce_samples
 from batchledger.stack.airflow_components import ADMIN, airflow_url
 from batchledger.stack.home import Home, Ports
 from batchledger.wiring import build_platform, ledger_dsn
@@ -33,8 +33,8 @@ def run_demo(pipeline: PipelineConfig, console: Console) -> int:
     """
     home = Home.of_project()
     account = Account(airflow_url(Ports.choose(home)), ADMIN, home.airflow_password_file)
-    fed = produce_samples(pipeline, None, PARTITIONS, console)
-    console.print(f"Topic {fed.topic} held {fed.already_there:,} records; {fed.sent:,} were added.", highlight=False)
+    fed = produce_samples(pipeline, SampleOrder(partitions=PARTITIONS), console)
+    console.print(f"Topic {fed.topic} held {fed.already_there:,} records; {fed.gained:,} were added.", highlight=False)
     with open_airflow(account) as airflow:
         with console.status(f"waiting until Airflow has parsed the DAG {pipeline.name}"):
             airflow.wait_until_known(pipeline.name, PARSE_SECONDS)

@@ -45,15 +45,29 @@ def show_migration(before: str | None, after: str | None, as_json: bool) -> None
 
 
 def show_produced(produced: Produced, as_json: bool) -> None:
-    """Say what was written to a topic."""
+    """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
+    known = dataclasses.asdict(produced.deliveries)
     if as_json:
-        print_json(produced)
-    elif produced.sent == 0:
-        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
-    else:
-        _out(
-            f"Wrote {produced.sent:,} records to topic {produced.topic}, which held {produced.already_there:,} before."
+        print_json(
+            {
+                "topic": produced.topic,
+                "already_there": produced.already_there,
+                **known,
+                "guarantee": produced.guarantee,
+                "offsets_gained": produced.gained,
+                "explanation": produced.guarantee.explanation,
+            }
         )
+        return
+    if known["sent"] == 0:
+        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+        return
+    _out(f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets.")
+    told = {name: count for name, count in known.items() if count is not None}
+    table = _table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
+    table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
+    _out(table)
+    _out(produced.guarantee.explanation)
 
 
 def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
@@ -128,6 +142,14 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
         _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
 
 
+def show_published_already(batch: Batch, as_json: bool) -> None:
+    """Say that there is nothing to do for a batch that was asked for."""
+    if as_json:
+        print_json([])
+    else:
+        _out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
+
+
 def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
     """Say what was given up, and where it stays visible."""
     if as_json:
@@ -179,7 +201,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     batch = history.batch
     if as_json:
         parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
-        print_json({**_batch_as_json(batch), **parts})
+        duplicates = {"count": _count_duplicates(history), "first": history.duplicates}
+        print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     _out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
@@ -187,6 +210,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
         _out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
     _out(balance_table(history.ranges))
+    if history.duplicates:
+        _out(_duplicates_table(history))
     if not history.attempts:
         return
     attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
@@ -218,6 +243,19 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     return table
 
 
+def _count_duplicates(history: BatchHistory) -> int:
+    return sum(each.duplicates or 0 for each in history.ranges)
+
+
+def _duplicates_table(history: BatchHistory) -> Table:
+    shown = len(history.duplicates)
+    table = _table(f"Duplicates, {shown:,} of {_count_duplicates(history):,}", "dropped", "came first")
+    for each in history.duplicates:
+        first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
+        table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)
+    return table
+
+
 def show_verification(verification: Verification, delivery: DeliveryMode, as_json: bool) -> None:
     """Say what was proved, or every finding."""
     if as_json:
@@ -227,6 +265,9 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
         f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
     )
+    if not verification.batches and verification.holds:
+        _out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
+        return
     if verification.holds:
         _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")

@@ -62,6 +62,12 @@ class PositionConflictError(BatchledgerError):
     """The stored position is not the one that the batch starts from: somebody else moved it."""
 
 
+class PlanOvertakenError(PositionConflictError):
+    """Another run moved the position between choosing ranges and storing them; choosing again is all it needs."""
+
+    retryable = True
+
+
 class PredecessorPendingError(PositionConflictError):
     """The position has not reached the start of the batch: an earlier one is not published yet (S58)."""
 
@@ -98,6 +104,12 @@ class TargetChangedError(BatchledgerError):
     exit_code = 3
 
 
+class KeyConflictError(BatchledgerError):
+    """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
+
+    exit_code = 3
+
+
 class StagingError(BatchledgerError):
     """The staging of this attempt failed; the next attempt writes to a staging of its own."""
 
@@ -112,6 +124,10 @@ class CheckNotRunError(BatchledgerError):
 
 class StagingLostError(BatchledgerError):
     """Staging no longer holds what was staged; the batch has to be staged again, by the next run or by hand."""
+
+
+class AuditOutdatedError(StagingLostError):
+    """What would be published is not what the audit accepted; the batch has to be staged and audited again."""
 
 
 class StageRefusedError(BatchledgerError):

@@ -92,6 +92,10 @@ class Publication(Protocol):
     def accepted_rows(self) -> int:
         """How many rows the audit accepted; a sink that moves another number refuses."""
 
+    @property
+    def duplicate_rows(self) -> int:
+        """How many rows the audit counted as duplicates; a sink that drops another number refuses."""
+
     def confirm_target(self, name: str, identity: str) -> None:
         """Store which table the pipeline publishes to.
 
@@ -183,8 +187,16 @@ class Ledger(Protocol):
 class EvidenceWriter(Protocol):
     """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
 
-    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: "pa.Table | None") -> None:
+    def write(
+        self,
+        reader: int,
+        visible: Sequence[OffsetRange],
+        quarantined: "pa.Table | None",
+        tombstones: Sequence[OffsetRange] = (),
+    ) -> None:
         """Write the offsets that were seen and the records that could not be decoded, all or nothing.
+
+        ``tombstones`` are those of ``visible`` that were skipped because they have no value.
 
         Called once a reading task has come to its end; ``reader`` is the number of its part of the read.
         Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema
@@ -226,7 +238,10 @@ class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
-        """Create empty staging for exactly this attempt. Raises TargetChangedError when the target cannot take it."""
+        """Create empty staging for exactly this attempt.
+
+        Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
+        """
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
@@ -238,9 +253,10 @@ class Sink(Protocol):
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
     def publish(self, publication: Publication) -> int:
-        """Make the attempt's rows visible within the publication; return their number.
+        """Make the accepted rows of the attempt visible within the publication; return their number.
 
-        Raises StagingLostError when they are not those that were audited, TargetChangedError.
+        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. Raises
+        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetChangedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

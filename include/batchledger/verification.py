@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from batchledger.accounting import TargetCount
 from batchledger.batch import Position
 from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps
+from batchledger.record_rules import SinkMode
 
 TargetKey = tuple[int, TopicPartition]
 
@@ -58,13 +59,18 @@ def verify_history(
     published: Sequence[PublishedRange],
     target: Mapping[TargetKey, TargetCount],
     quarantined: Mapping[TargetKey, int],
+    *,
+    mode: SinkMode = SinkMode.APPEND,
 ) -> Verification:
-    """Compare positions, published ranges, target and quarantine with each other; report every contradiction."""
+    """Compare positions, published ranges, target and quarantine with each other; report every contradiction.
+
+    A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
+    """
     findings = (
         *_check_contiguous(positions, published),
         *_check_disjoint(published),
         *_check_balances(published),
-        *_check_target(published, target),
+        *_check_target(published, target, mode),
         *_check_quarantine(published, quarantined),
     )
     return Verification(
@@ -98,17 +104,21 @@ def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
             yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {each.unexplained} offsets unexplained")
 
 
-def _check_target(published: Sequence[PublishedRange], target: Mapping[TargetKey, TargetCount]) -> Iterator[Finding]:
+def _check_target(
+    published: Sequence[PublishedRange], target: Mapping[TargetKey, TargetCount], mode: SinkMode
+) -> Iterator[Finding]:
     known: set[TargetKey] = set()
     for each in published:
         key = (each.batch_id, each.range.partition)
         known.add(key)
         found = target.get(key, TargetCount(0, 0, each.range.start, each.range.start))
         where = f"batch {each.batch_id}, {each.range}"
-        if found.rows != each.accepted:
+        if found.rows > each.accepted or (mode is SinkMode.APPEND and found.rows != each.accepted):
             yield Finding("target", where, f"the ledger accepted {each.accepted} rows, the target holds {found.rows}")
         if found.distinct_offsets != found.rows:
             yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
+        if found.repeated_keys:
+            yield Finding("target", where, f"{found.repeated_keys} rows have a key that another row has too")
         if found.rows and not (found.first_offset in each.range and found.last_offset in each.range):
             yield Finding(
                 "target", where, f"rows from {found.first_offset} to {found.last_offset} lie outside of the range"

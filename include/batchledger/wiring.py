@@ -60,7 +60,7 @@ def build_platform(
     kafka = kafka_options(load_connection(pipeline.source.connection))
     dsn = ledger_dsn(pipeline)
     evidence = PostgresEvidence(dsn)
-    sink = PostgresSink(dsn, pipeline.sink.qualified_table)
+    sink = _build_sink(pipeline, dsn)
 
     def make_stager() -> Stager:
         # Imported here because Spark costs seconds that the other steps need not pay.
@@ -73,6 +73,8 @@ def build_platform(
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
+            tombstones=pipeline.source.tombstones,
+            key=tuple(pipeline.sink.key or ()),
         )
 
     return Platform(
@@ -106,12 +108,14 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger."""
     dsn = ledger_dsn(pipeline)
     history = load_published_history(dsn, pipeline.name)
-    target = PostgresSink(dsn, pipeline.sink.qualified_table).count_target(pipeline.name)
+    target = _build_sink(pipeline, dsn).count_target(pipeline.name)
     # A batch that was published between the two reads is left to the next proof.
     known = {each.batch_id for each in history.ranges}
     meanwhile = {each.batch_id for each in load_published_history(dsn, pipeline.name).ranges} - known
     target = {key: count for key, count in target.items() if key[0] not in meanwhile}
-    return verify_history(pipeline.name, history.positions, history.ranges, target, history.quarantined)
+    return verify_history(
+        pipeline.name, history.positions, history.ranges, target, history.quarantined, mode=pipeline.sink.mode
+    )
 
 
 def survey_pipelines(now: datetime) -> list[PipelineHealth]:
@@ -125,6 +129,10 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
         return list(pool.map(look, find_pipeline_files()))
+
+
+def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:
+    return PostgresSink(dsn, pipeline.sink.qualified_table, pipeline.deduplication, pipeline.sink.upsert)
 
 
 def _make_auditor() -> Auditor:

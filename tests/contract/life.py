@@ -76,12 +76,14 @@ def stage(
     run: str = "run-1",
     poison: Sequence[tuple[TopicPartition, int]] = (),
     extra: Sequence[tuple[TopicPartition, int]] = (),
+    rows: pa.RecordBatch | None = None,
 ) -> Attempt:
-    """Open an attempt and stage every row of the batch but the poison; ``extra`` rows are a fault."""
+    """Open an attempt and stage ``rows``, or one for each offset but the poison; ``extra`` rows are a fault."""
     attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
     warehouse.evidence.open(attempt).write(0, batch.ranges, quarantine_of(poison))
-    rows = [each for each in rows_of(batch.ranges) if each not in poison] + list(extra)
-    written = warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([batch_of_rows(rows)]))
+    if rows is None:
+        rows = batch_of_rows([each for each in rows_of(batch.ranges) if each not in poison] + list(extra))
+    written = warehouse.sink.open_staging(attempt, rows.schema).write(0, iter([rows]))
     warehouse.sink.seal_staging(attempt, [0])
     warehouse.ledger.mark_staged(attempt, Staged(written))
     return attempt

@@ -495,7 +495,7 @@ def test_s78_s88_range_that_was_planned_over_a_forged_position_is_refused_at_pub
 def test_i7_range_whose_balance_does_not_close_is_refused(warehouse: Warehouse) -> None:
     """Whatever the checks said: publishing requires that nothing is unexplained."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, duplicates=1)], [life.PASSED])
+    warehouse.ledger.record_audit(attempt, [Balance(FIRST, accepted=3, filtered=1)], [life.PASSED])
     with pytest.raises(BatchBlockedError, match="balance"):
         life.publish(warehouse, attempt)
     assert life.target_coordinates(warehouse) == []

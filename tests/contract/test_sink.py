@@ -1,5 +1,7 @@
 """The contract of the Sink port."""
 
+from dataclasses import replace
+
 import adbc_driver_manager
 import pyarrow as pa
 import pytest
@@ -207,3 +209,13 @@ def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:
     warehouse.sink.seal_staging(attempt, [0])
     warehouse.ledger.mark_staged(attempt, Staged(3))
     assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_table_of_another_pipeline_is_refused(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
+    attempt = life.take_to_audited(other, FIRST)
+    with pytest.raises(TargetChangedError, match="belongs to another pipeline"):
+        life.publish(other, attempt)
+    assert life.next_offsets(other) == {FIRST.partition: 0}
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])

@@ -1,7 +1,10 @@
 """The implementations that the contracts run over, and what a test may do behind their backs."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -14,8 +17,9 @@ from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Evidence, Ledger, Sink
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.postgres import PostgresSink
-from tests.fakes.database import MemoryDatabase
+from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
@@ -37,8 +41,20 @@ class Warehouse(Protocol):
     @property
     def sink(self) -> Sink: ...
 
+    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "Warehouse":
+        """The same ledger with a sink that follows these rules."""
+
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         """What a reader sees now."""
+
+    def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
+        """The records that were dropped, each with the one that came first."""
+
+    def count_deleted_keys(self) -> int:
+        """How many keys the pipeline knows to be deleted."""
+
+    def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
+        """Remember a key of ``message_id`` alone behind the sink's back."""
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         """What the pipeline has quarantined: partition, offset, value."""
@@ -63,6 +79,9 @@ class MemoryWarehouse:
 
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    table: str = "orders"
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -74,10 +93,24 @@ class MemoryWarehouse:
 
     @property
     def sink(self) -> MemorySink:
-        return MemorySink(self.database, "orders")
+        return MemorySink(self.database, self.table, self.deduplication, self.upsert)
+
+    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "MemoryWarehouse":
+        return replace(self, deduplication=deduplication, upsert=upsert)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         return self.sink.read_target()
+
+    def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
+        return sorted(pair for listed in self.database.committed.duplicates.values() for pair in listed.items())
+
+    def count_deleted_keys(self) -> int:
+        return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
+
+    def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
+        with self.database.transaction() as tables:
+            key = (pipeline or self.pipeline, json.dumps([message_id]))
+            tables.message_keys[key] = StoredKey(first, until)
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         return [(key[1], key[2], row["value"]) for key, row in sorted(self.database.committed.quarantine.items())]
@@ -89,7 +122,7 @@ class MemoryWarehouse:
 
     def replace_target(self) -> None:
         with self.database.transaction() as tables:
-            tables.targets["orders"] = replace(tables.targets["orders"], identity="another table", rows=())
+            tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -103,6 +136,8 @@ class PostgresWarehouse:
     dsn: str
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
     schema: str = field(default_factory=lambda: _unique("target"))
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     @property
     def ledger(self) -> PostgresLedger:
@@ -114,7 +149,12 @@ class PostgresWarehouse:
 
     @property
     def sink(self) -> PostgresSink:
-        return PostgresSink(self.dsn, (self.schema, "orders"))
+        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication, self.upsert)
+
+    def with_rules(
+        self, deduplication: Deduplication | None = None, upsert: Upsert | None = None
+    ) -> "PostgresWarehouse":
+        return replace(self, deduplication=deduplication, upsert=upsert)
 
     @property
     def _target(self) -> sql.Identifier:
@@ -125,6 +165,33 @@ class PostgresWarehouse:
             if not connection.execute("select 1 from pg_tables where schemaname = %s", [self.schema]).fetchall():
                 return []
             return connection.execute(sql.SQL("select * from {}").format(self._target)).fetchall()
+
+    def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
+        query = (
+            'select topic, partition, "offset", first_topic, first_partition, first_offset '
+            "from batchledger.duplicate where pipeline = %s order by 1, 2, 3"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute(query, [self.pipeline]).fetchall()
+        return [
+            ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
+            for topic, partition, offset, first_topic, first_partition, first_offset in rows
+        ]
+
+    def count_deleted_keys(self) -> int:
+        query = "select count(*) from batchledger.deleted_key where pipeline = %s"
+        with psycopg.connect(self.dsn) as connection:
+            return int(connection.execute(query, [self.pipeline]).fetchall()[0][0])
+
+    def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
+        query = (
+            'insert into batchledger.message_key (pipeline, key_hash, topic, partition, "offset", batch_id, '
+            "remembered_until) values (%s, %s, %s, %s, %s, 0, %s)"
+        )
+        key_hash = hashlib.sha256(json.dumps([message_id]).encode()).digest()
+        (partition, offset), owner = first, pipeline or self.pipeline
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(query, [owner, key_hash, partition.topic, partition.partition, offset, until])
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         query = (

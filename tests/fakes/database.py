@@ -20,6 +20,13 @@ from batchledger.offsets import OffsetRange, TopicPartition
 Row = Mapping[str, Any]
 AttemptKey = tuple[int, int]
 """Batch id and attempt number."""
+Coordinate = tuple[TopicPartition, int]
+"""Where a record lies: partition and offset."""
+
+
+def coordinate_of(row: Row) -> Coordinate:
+    """Where a row comes from."""
+    return TopicPartition(row["_topic"], row["_partition"]), row["_offset"]
 
 
 def is_over(key: AttemptKey, attempt: Attempt) -> bool:
@@ -48,6 +55,7 @@ class StoredEvidence:
     readers: frozenset[int] = frozenset()
     visible: tuple[OffsetRange, ...] = ()
     quarantined: tuple[Row, ...] = ()
+    tombstones: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,20 @@ class StoredStaging:
 
 @dataclass(frozen=True, slots=True)
 class StoredTarget:
-    """A target table; ``identity`` tells it from another one of the same name."""
+    """A target table; ``identity`` tells it from another one of the same name, ``unique_key`` is its unique index."""
 
     identity: str
     schema: pa.Schema
+    unique_key: frozenset[str] = frozenset()
     rows: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """The first record of a message key."""
+
+    first: Coordinate
+    remembered_until: datetime
 
 
 @dataclass
@@ -85,6 +102,9 @@ class Tables:
     decisions: dict[int, Decision] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
+    message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
+    deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
+    duplicates: dict[int, Mapping[Coordinate, Coordinate]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
 

@@ -19,13 +19,14 @@ from batchledger.batch import (
     Lane,
     Position,
     Staged,
+    closed,
     fenced_by,
     position_conflict,
 )
 from batchledger.errors import (
     BatchBlockedError,
-    FencedError,
     OutcomeUnknownError,
+    PlanOvertakenError,
     PositionConflictError,
     StagingLostError,
     TargetChangedError,
@@ -125,12 +126,7 @@ class MemoryLedger:
         with self.database.transaction() as tables:
             found = _stored(tables, batch_id).batch
             if found.state.is_final:
-                raise FencedError(
-                    f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has "
-                    f"it {found.state}.",
-                    batch_id=batch_id,
-                    attempt=found.attempt,
-                )
+                raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
             tables.batches[batch_id] = StoredBatch(taken)
             return Attempt(taken, taken.attempt, run)
@@ -237,12 +233,20 @@ class MemoryPublication:
         return sum(balance.accepted for balance in self._stored.balances)
 
     @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return sum(balance.duplicates for balance in self._stored.balances)
+
+    @property
     def _stored(self) -> StoredBatch:
         return self.connection.batches[self.attempt.batch.batch_id]
 
     def confirm_target(self, name: str, identity: str) -> None:
         """See the port."""
         pipeline = self.attempt.batch.pipeline
+        owners = {target[1]: owner for owner, target in self.connection.target_by_pipeline.items()}
+        if owners.get(identity, pipeline) != pipeline:
+            raise TargetChangedError(f"table {name} belongs to another pipeline; {pipeline} published nothing.")
         earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
         if earlier[1] != identity:
             raise TargetChangedError(
@@ -319,7 +323,7 @@ def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRan
         if (at := found[each.partition]) is None or at.next_offset != each.start
     ]
     if moved:
-        raise PositionConflictError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+        raise PlanOvertakenError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
 
 
 def _require_balance(stored: StoredBatch) -> None:

@@ -8,17 +8,30 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
-from batchledger.errors import StagingError, StagingLostError, TargetChangedError
+from batchledger.columns import DELETED_COLUMN
+from batchledger.errors import (
+    AuditOutdatedError,
+    ConfigurationError,
+    StagingError,
+    StagingLostError,
+    TargetChangedError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
-from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredStaging, StoredTarget, Tables, is_over
-
-Coordinate = tuple[TopicPartition, int]
-
-
-def coordinate_of(row: Row) -> Coordinate:
-    """Where a row comes from."""
-    return TopicPartition(row["_topic"], row["_partition"]), row["_offset"]
+from batchledger.record_rules import Deduplication, Upsert
+from tests.fakes.database import (
+    AttemptKey,
+    Coordinate,
+    MemoryDatabase,
+    Row,
+    StoredStaging,
+    StoredTarget,
+    Tables,
+    coordinate_of,
+    is_over,
+)
+from tests.fakes.deduplication import drop_duplicates, find_duplicates
+from tests.fakes.upsert import apply_updates, count_repeated_keys
 
 
 @dataclass(frozen=True)
@@ -46,13 +59,21 @@ class MemorySink:
 
     database: MemoryDatabase
     table: str
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
+        for option, rules in (("dedupe.key", self.deduplication), ("sink.key", self.upsert)):
+            missing = set(rules.key if rules else ()) - set(schema.names)
+            if missing:
+                raise ConfigurationError(f"{option} names columns that the rows do not have: {sorted(missing)}.")
         with self.database.transaction() as tables:
             target = tables.targets.get(self.table)
-            if target is not None and not set(schema.names) <= set(target.schema.names):
+            if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
+            if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):
+                raise TargetChangedError(f"table {self.table} has no unique index on exactly {self.upsert.key}.")
             tables.staging[_key(attempt)] = StoredStaging(schema)
         return MemoryStagingWriter(self.database, _key(attempt))
 
@@ -65,12 +86,21 @@ class MemorySink:
 
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """See the port."""
+        tables = self.database.committed
+        rows = tables.staging[_key(attempt)].rows
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
-        for row in self.database.committed.staging[_key(attempt)].rows:
+        for row in rows:
             held[_range_of(row, attempt)].append(coordinate_of(row))
         outside = len(held[None])
+        dropped = find_duplicates(tables, attempt, rows, self.deduplication) if self.deduplication else {}
         return [
-            StagedRange(each, len(held[each]), len(set(held[each])), 0 if number else outside)
+            StagedRange(
+                each,
+                len(held[each]),
+                len(set(held[each])),
+                0 if number else outside,
+                sum(coordinate in dropped for coordinate in held[each]),
+            )
             for number, each in enumerate(attempt.batch.ranges)
         ]
 
@@ -90,15 +120,25 @@ class MemorySink:
         tables: Tables = publication.connection
         attempt = publication.attempt
         staging = tables.staging.get(_key(attempt))
-        if staging is None or len(staging.rows) != publication.accepted_rows:
+        audited = publication.accepted_rows + publication.duplicate_rows
+        if staging is None or len(staging.rows) != audited:
             found = "nothing" if staging is None else f"{len(staging.rows)} rows"
-            raise StagingLostError(
-                f"{attempt.batch.label}: {publication.accepted_rows} rows were audited, found {found}."
-            )
-        target = tables.targets.get(self.table) or StoredTarget(f"created by {attempt.batch.label}", staging.schema)
+            raise StagingLostError(f"{attempt.batch.label}: {audited} rows were audited, found {found}.")
+        accepted = staging.rows
+        if self.deduplication is not None:
+            accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
+        if len(accepted) != publication.accepted_rows:
+            raise AuditOutdatedError(f"{attempt.batch.label}: {publication.duplicate_rows} duplicates were audited.")
+        unique_key = frozenset(self.upsert.key if self.upsert else ())
+        created = StoredTarget(f"created by {attempt.batch.label}", staging.schema, unique_key)
+        target = tables.targets.get(self.table) or created
         publication.confirm_target(self.table, target.identity)
-        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in staging.rows)
-        tables.targets[self.table] = replace(target, rows=(*target.rows, *rows))
+        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in accepted)
+        if self.upsert is None:
+            held = (*target.rows, *rows)
+        else:
+            held = apply_updates(tables, attempt, target.rows, rows, self.upsert)
+        tables.targets[self.table] = replace(target, rows=held)
         return len(rows)
 
     def drop_staging(self, attempt: Attempt) -> None:
@@ -112,7 +152,11 @@ class MemorySink:
         for row in self.read_target():
             partition, offset = coordinate_of(row)
             offsets[row["_batch_id"], partition].append(offset)
-        return {key: TargetCount(len(held), len(set(held)), min(held), max(held)) for key, held in offsets.items()}
+        repeated = count_repeated_keys(self.read_target(), self.upsert) if self.upsert else {}
+        return {
+            key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
+            for key, held in offsets.items()
+        }
 
     def read_target(self) -> Sequence[Row]:
         """Return what a reader of the target sees now."""

@@ -83,7 +83,7 @@ def test_transactional_topic_that_declares_no_holes_is_told_what_its_holes_are(w
     pipeline = workplace.create(partitions=1)
     pipeline.send_in_transaction([ABORTED] * 2, partition=0, commit=False)
     pipeline.send(1, partitions=1)
-    with pytest.raises(BatchBlockedError, match="holes: 2 of aborted transactions, 1 transaction markers"):
+    with pytest.raises(BatchBlockedError, match="holes: aborted 2, markers 1"):
         run_batch.run_once(pipeline.platform(), "run")
 
 
@@ -121,7 +121,7 @@ def test_compacted_topic_is_explained_where_it_is_declared_and_blocks_where_it_i
     """Records are really removed by the broker's cleaner."""
     pipeline = workplace.create(partitions=1, topic_config=COMPACTED, source={"holes": "transactional"})
     compact(pipeline)
-    with pytest.raises(BatchBlockedError, match=r"holes: \d+ compacted away") as blocked:
+    with pytest.raises(BatchBlockedError, match=r"holes: compacted \d+") as blocked:
         run_batch.run_once(pipeline.platform(), "undeclared")
     content = pipeline.path.read_text().replace("transactional", "compacted")
     pipeline.path.write_text(content)

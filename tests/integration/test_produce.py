@@ -10,19 +10,24 @@ from time import monotonic
 from typing import Protocol
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from batchledger.columns import Column
 from batchledger.errors import ServiceUnavailableError, SetupError
 from batchledger.examples.flights import FLIGHT_COUNT, read_flights
 from batchledger.examples.synthetic import synthesize_records
-from batchledger.kafka import admin, producer
+from batchledger.kafka import admin, guarantees, producer
 from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.kafka.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
 from batchledger.kafka.producer import Fed, Record, choose_partition, feed, produce
+from batchledger.kafka.range_reader import Isolation
+from tests.proxy import Loss, lossy_proxy
+from tests.support import wait_until
 
 PARTITIONS = 3
 COLUMNS = (Column("message_id", "string"), Column("amount", "double"))
+AT_ONCE = Transactions(records=1_000)
 
 
 class Kafka(Protocol):
@@ -143,6 +148,112 @@ def test_broker_that_is_down_is_a_typed_error_in_bounded_time(monkeypatch: pytes
                 attempt()
 
 
+def deliver_made_up(
+    options: dict[str, str], topic: str, guarantee: Guarantee, count: int = 100, transactions: Transactions = AT_ONCE
+) -> tuple[Deliveries, int]:
+    """Write ``count`` records to a topic; return what the producer knows and how many offsets the topic gained."""
+    made = synthesize_records(COLUMNS, count)
+    deliveries = deliver(
+        options, topic, PARTITIONS, made, guarantee=guarantee, transactions=transactions, report=ignore
+    )
+    return deliveries, find_settled_end(options, topic, PARTITIONS, deliveries.sent)
+
+
+def test_producer_without_acknowledgements_knows_nothing_of_its_records(options: dict[str, str], topic: str) -> None:
+    known, gained = deliver_made_up(options, topic, Guarantee.ACKS_0)
+    assert known == Deliveries(sent=100, acknowledged=0, failed=0, unknown=100)
+    assert gained == 100
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.PLAIN, Guarantee.IDEMPOTENT])
+def test_producer_with_acknowledgements_knows_that_its_records_are_there(
+    options: dict[str, str], topic: str, guarantee: Guarantee
+) -> None:
+    assert deliver_made_up(options, topic, guarantee) == (Deliveries(sent=100, acknowledged=100), 100)
+
+
+def test_aborted_records_take_offsets_that_only_read_uncommitted_shows(options: dict[str, str], topic: str) -> None:
+    """S31, S35: of ten transactions the 3rd, 6th and 9th are aborted."""
+    transactions = Transactions(records=10, abort_every=3)
+    known, gained = deliver_made_up(options, topic, Guarantee.TRANSACTIONAL, 100, transactions)
+    assert known == Deliveries(sent=100, acknowledged=100, committed=70, aborted=30)
+    made = list(synthesize_records(COLUMNS, 100))
+    chunks = [made[first : first + 10] for first in range(0, 100, 10)]
+    markers = sum(len({choose_partition(each.key, PARTITIONS) for each in chunk}) for chunk in chunks)
+    assert gained == 100 + markers
+    committed = [record for number, chunk in enumerate(chunks, 1) if number % 3 for record in chunk]
+    assert read_visible(options, topic, Isolation.COMMITTED) == divide_keys(committed)
+    assert read_visible(options, topic, Isolation.UNCOMMITTED) == divide_keys(made)
+
+
+def test_transaction_left_open_by_a_killed_producer_is_aborted_by_the_next(options: dict[str, str], topic: str) -> None:
+    """S93: it pins the last stable offset until then."""
+    context = multiprocessing.get_context("spawn")
+    in_transaction = context.Event()
+    victim = context.Process(target=produce_and_hold, args=(options, topic, in_transaction))
+    victim.start()
+    assert in_transaction.wait(60)
+    victim.kill()
+    victim.join(30)
+    known, _ = deliver_made_up(options, topic, Guarantee.TRANSACTIONAL, 20)
+    assert known.committed == 20
+    assert read_visible(options, topic, Isolation.COMMITTED) == divide_keys(list(synthesize_records(COLUMNS, 20)))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "copies"), [(Guarantee.PLAIN, 2), (Guarantee.IDEMPOTENT, 1), (Guarantee.TRANSACTIONAL, 1)]
+)
+def test_lost_acknowledgement_doubles_the_record_of_a_plain_producer_only(
+    options: dict[str, str], guarantee: Guarantee, copies: int
+) -> None:
+    """The broker has written the record when the connection is cut before its answer; the producer sends it again."""
+    topic = f"produce-{uuid.uuid4().hex}"
+    ensure_topic(options, topic, 1, KEEP_FOREVER)
+    made = list(synthesize_records(COLUMNS, 1))
+    with lossy_proxy(options["bootstrap.servers"], Loss.ANSWER) as proxy:
+        known = deliver(proxy.options, topic, 1, made, guarantee=guarantee, transactions=AT_ONCE, report=ignore)
+        assert proxy.lost == 1
+    assert (known.acknowledged, known.failed, known.unknown) == (1, 0, 0)
+    find_settled_end(options, topic, 1, copies)
+    assert read_visible(options, topic, Isolation.COMMITTED, partitions=1) == {0: [each.key for each in made] * copies}
+
+
+def test_lost_request_is_a_lost_record_that_a_producer_without_acknowledgements_never_misses(
+    options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarantees, "SETTLING_SECONDS", 0.5)
+    with lossy_proxy(options["bootstrap.servers"], Loss.REQUEST) as proxy:
+        made = synthesize_records(COLUMNS, 100)
+        known = deliver(
+            proxy.options, topic, PARTITIONS, made, guarantee=Guarantee.ACKS_0, transactions=AT_ONCE, report=ignore
+        )
+        wait_until(lambda: proxy.lost == 1)
+    assert (known.sent, known.failed) == (100, 0)
+    assert find_settled_end(options, topic, PARTITIONS, known.sent) < 100
+
+
+def test_refused_records_are_counted_as_failed_and_the_others_stay(options: dict[str, str]) -> None:
+    topic = f"produce-{uuid.uuid4().hex}"
+    ensure_topic(options, topic, PARTITIONS, {**KEEP_FOREVER, "max.message.bytes": "2000"})
+    records = [Record(b"large", os.urandom(50_000)), *synthesize_records(COLUMNS, 5)]
+    known = deliver(options, topic, PARTITIONS, records, guarantee=Guarantee.PLAIN, transactions=AT_ONCE, report=ignore)
+    assert known.failed > 0
+    assert known.unknown == 0
+    assert known.acknowledged == find_settled_end(options, topic, PARTITIONS, known.acknowledged)
+
+
+def test_records_that_nobody_acknowledges_in_time_are_unknown(
+    options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarantees, "ANSWER_SECONDS", 2.0)
+    with lossy_proxy(options["bootstrap.servers"], *[Loss.REQUEST] * 100) as proxy:
+        made = synthesize_records(COLUMNS, 100)
+        known = deliver(
+            proxy.options, topic, PARTITIONS, made, guarantee=Guarantee.PLAIN, transactions=AT_ONCE, report=ignore
+        )
+    assert known == Deliveries(sent=100, acknowledged=0, failed=0, unknown=100)
+
+
 def ignore(count: int) -> None:
     """Report nothing."""
 
@@ -150,6 +261,17 @@ def ignore(count: int) -> None:
 def feed_and_report(options: dict[str, str], topic: str, count: int, first_reports: object) -> None:
     """Feed until killed: holds its breath after some reports, so that the end is never reached."""
     feed(options, topic, PARTITIONS, synthesize_records(COLUMNS, count), lambda done: hold(done, first_reports))
+
+
+def produce_and_hold(options: dict[str, str], topic: str, in_transaction: object) -> None:
+    """Write a transaction's records and hold breath where it would be decided."""
+
+    def never_decide(_: object) -> None:
+        in_transaction.set()  # type: ignore[attr-defined]
+        multiprocessing.Event().wait()
+
+    guarantees._decide = never_decide
+    deliver_made_up(options, topic, Guarantee.TRANSACTIONAL, 30)
 
 
 def hold(done: int, first_reports: object) -> None:
@@ -179,6 +301,35 @@ def read_topic(options: dict[str, str], topic: str) -> dict[int, list[tuple[byte
             for message in consumer.consume(1_000, timeout=0.2):
                 assert message.error() is None, message.error()
                 found[message.partition()].append((message.key(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def divide_keys(records: list[Record]) -> dict[int, list[bytes]]:
+    """The keys that each partition should show, in order."""
+    return {partition: [key for key, _ in pairs] for partition, pairs in divide(records).items()}
+
+
+def read_visible(
+    options: dict[str, str], topic: str, isolation: Isolation, partitions: int = PARTITIONS
+) -> dict[int, list[bytes]]:
+    """The keys that each partition shows under an isolation level, up to its end."""
+    more = {"isolation.level": isolation, "enable.partition.eof": True, "enable.auto.commit": False}
+    consumer = Consumer({**options, **more, "group.id": "unused"})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
+    ended: set[int] = set()
+    deadline = monotonic() + 60
+    try:
+        while len(ended) < partitions:
+            assert monotonic() < deadline, f"read to the end of {ended} only"
+            for message in consumer.consume(1_000, timeout=0.2):
+                if message.error() is None:
+                    found[message.partition()].append(message.key())
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF
+                    ended.add(message.partition())
     finally:
         consumer.close()
     return found

@@ -247,5 +247,5 @@ def test_every_hole_is_in_exactly_one_class(fates: list[str], log_start: int) ->
 
 def test_holes_are_described_by_class() -> None:
     facts = [facts_of(visible=299, staged=299), RangeFacts(ORDERS_3, 298, 0, 298, 298, 0, holes=HoleCounts(aborted=2))]
-    assert describe_holes(facts) == "holes: 2 of aborted transactions, 1 transaction markers"
+    assert describe_holes(facts) == "holes: aborted 2, markers 1"
     assert describe_holes([facts_of(visible=300, staged=300)]) == ""

@@ -1,5 +1,6 @@
 """Pipeline files are validated completely before any connection is opened; a refusal names file, key and value."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.planning import StartPolicy
+from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
     "source": {"topics": ["orders"], "schema": "id string, amount decimal(10, 2)"},
     "sink": {"table": "orders"},
 }
+
+UPSERT = {"sink__mode": "upsert", "sink__key": ["id"]}
 
 
 def write(folder: Path, content: object) -> Path:
@@ -41,6 +45,32 @@ def test_smallest_file_gets_the_safe_defaults(tmp_path: Path) -> None:
     rules = read_pipeline_file(write(tmp_path, GOOD)).rules
     assert (rules.start, rules.holes, rules.has_transform) == (StartPolicy.EARLIEST, HolePolicy.NONE, False)
     assert rules.limits.min_records == 1
+
+
+def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
+    content = changed(dedupe={"key": ["id", "amount"], "remember": "30d"})
+    pipeline = read_pipeline_file(write(tmp_path, content))
+    assert pipeline.deduplication == Deduplication(("id", "amount"), timedelta(days=30))
+    assert read_pipeline_file(write(tmp_path, GOOD)).deduplication is None
+
+
+def test_upsert_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
+    content = changed(sink__mode="upsert", sink__key=["id"])
+    assert read_pipeline_file(write(tmp_path, content)).sink.upsert == Upsert(("id",), VersionBy.OFFSET)
+    content = changed(sink__mode="upsert", sink__key=["id"], sink__version="timestamp")
+    assert read_pipeline_file(write(tmp_path, content)).sink.upsert == Upsert(("id",), VersionBy.TIMESTAMP)
+    assert read_pipeline_file(write(tmp_path, GOOD)).sink.upsert is None
+
+
+def test_tombstones_are_quarantined_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    assert read_pipeline_file(write(tmp_path, GOOD)).source.tombstones is TombstonePolicy.QUARANTINE
+    content = changed(source__tombstones="delete", dedupe={"key": ["amount"], "remember": "1d"}, **UPSERT)
+    assert read_pipeline_file(write(tmp_path, content)).source.tombstones is TombstonePolicy.DELETE
+
+
+def test_key_column_that_only_the_transform_knows_is_left_to_the_stage_step(tmp_path: Path) -> None:
+    content = changed(dedupe={"key": ["made_up"], "remember": "30d"}, transform="my.module:function")
+    assert read_pipeline_file(write(tmp_path, content)).deduplication is not None
 
 
 def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -> None:
@@ -78,7 +108,37 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
         (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
-        (changed(sink__mode="upsert"), "sink.mode: 'upsert' is not allowed; allowed: 'append'"),
+        (changed(source__tombstones="drop"), "source.tombstones: 'drop' is not allowed; allowed: 'quarantine', 'keep'"),
+        (changed(source__tombstones="delete"), "orders.yaml: source.tombstones: delete needs sink.mode: upsert"),
+        (changed(source__tombstones="keep", **UPSERT), "source.tombstones: keep makes rows without a key"),
+        (
+            changed(source__tombstones="delete", transform="my.module:function", sink__mode="upsert", sink__key=["x"]),
+            "sink.key: 'x' is not a column of source.schema",
+        ),
+        (
+            changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
+            "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes",
+        ),
+        (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
+        (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
+        (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),
+        (changed(sink__mode="upsert", sink__key=["ids"]), "orders.yaml: sink.key: 'ids' is not a column of"),
+        (changed(sink__mode="upsert", sink__key=["id"], sink__version="newest"), "allowed: 'offset' or 'timestamp'"),
+        (changed(sink__key=["id"]), "key and version belong to mode: upsert"),
+        (changed(sink__version="offset"), "key and version belong to mode: upsert"),
+        (changed(sink__kye=["id"]), "sink.kye: unknown key 'kye'; did you mean 'key'?"),
+        (changed(dedupe__key=[], dedupe__remember="1d"), "dedupe.key: []"),
+        (
+            changed(dedupe__key=["id", "id"], dedupe__remember="1d"),
+            "dedupe.key: ['id', 'id']: column 'id' is named twice",
+        ),
+        (changed(dedupe__key=["ids"], dedupe__remember="1d"), "orders.yaml: dedupe.key: 'ids' is not a column of"),
+        (changed(dedupe__key=["ids"], dedupe__remember="1d"), "did you mean 'id'?"),
+        (changed(dedupe__key=["_offset"], dedupe__remember="1d"), "dedupe.key.0: '_offset' does not match"),
+        (changed(dedupe__key=["id"]), "dedupe.remember: this key is required"),
+        (changed(dedupe__key=["id"], dedupe__remember="0s"), "dedupe.remember: '0s': write how long a key is"),
+        (changed(dedupe__key=["id"], dedupe__remember="1 month"), "dedupe.remember: '1 month': a duration is"),
+        (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),
         (changed(limits__max_records=0), "limits.max_records: 0"),
@@ -89,7 +149,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(transform="no colon"), "transform: 'no colon' does not match"),
         (changed(name="Orders"), "name: 'Orders' does not match"),
         (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
-        ("just text", "file: 'just text'"),
+        ("just text", "not a pipeline: it has no keys"),
         ("a: [", "not readable as YAML"),
     ],
 )
@@ -163,3 +223,11 @@ def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monk
     monkeypatch.setenv(config.PIPELINES_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"no pipeline 'order' .*did you mean 'orders'"):
         config.load_pipeline("order")
+
+
+@pytest.mark.parametrize("content", ["", "- a list"])
+def test_file_without_any_key_is_refused_in_one_sentence(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"empty.yaml: not a pipeline: it has no keys; name, source and sink"):
+        read_pipeline_file(file)

@@ -90,7 +90,7 @@ def a_range(partition: int, start: int, until: int, accepted: int, quarantined: 
 
 
 def history(*ranges: RangeRecord) -> BatchHistory:
-    return BatchHistory(A_BATCH, decisions=(), attempts=(), ranges=ranges, checks=())
+    return BatchHistory(A_BATCH, decisions=(), attempts=(), duplicates=(), ranges=ranges, checks=())
 
 
 A_BATCH = Batch(1, "orders", Lane.LIVE, BatchState.PUBLISHED, 1, "run", (), 0, None)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 
 from batchledger import run_batch
-from batchledger.accounting import HolePolicy, IntegrityCheck
+from batchledger.accounting import HoleEvidence, HolePolicy, IntegrityCheck
 from batchledger.batch import Batch, BatchState, DeliveryMode, LogState
 from batchledger.errors import (
     BatchBlockedError,
@@ -377,7 +377,9 @@ def test_i4_stale_run_changes_nothing_and_is_told_who_fenced_it(world: World, st
     before = world.database.committed
     with pytest.raises(FencedError, match=r"batch 1 of orders_copy is fenced by attempt 2 of run run-2.*run run-1"):
         step(world.process(), 1, "run-1")  # type: ignore[operator]
-    assert world.database.committed is before
+    after = world.database.committed
+    assert (after.batches, after.positions, after.targets) == (before.batches, before.positions, before.targets)
+    assert (list(after.staging), list(after.evidence)) == ([(1, 2)], [(1, 2)]), "its own staging is left behind"
     run_batch.publish(world.process(), 1, "run-2")
     assert_exactly_once(world)
 
@@ -595,3 +597,30 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
             platform.sink.publish(publication)
             publication.mark_published()
     assert set(world.times_published().values()) == {2}
+
+
+def test_at_most_once_tells_the_retry_of_a_killed_publication_that_rows_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("between_commits")), "run-1")
+    run_batch.publish(world.process(), 1, "run-1")
+    assert "the rows are lost, as at_most_once allows" in caplog.text
+
+
+def test_topic_that_is_recreated_while_its_holes_are_looked_into_is_noticed(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    world.broker.append_holes(ORDERS_0, 1)
+
+    class RecreatedSourceLog(MemorySourceLog):
+        def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+            found = super().look_into(holes)
+            self.broker.delete_topic("orders")
+            self.broker.create_topic("orders", 2)
+            return found
+
+    platform = replace(world.process(), source=RecreatedSourceLog(world.broker))
+    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+        run_batch.run_once(platform, "run-1")
+    assert world.times_published() == Counter()

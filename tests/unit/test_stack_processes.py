@@ -90,6 +90,19 @@ def test_a_service_has_a_session_of_its_own_and_a_private_log(home: Home) -> Non
     assert Record.read(home, SERVICE) == record
 
 
+def test_a_process_is_found_until_it_has_ended(home: Home) -> None:
+    """While a killed process gives its memory back, the system no longer shows its environment."""
+    for _ in range(8):
+        record = start(home, f"memory = bytearray(os.urandom(1)) * (200 << 20); {PLAIN}")
+        leader = psutil.Process(record.pid)
+        leader.kill()
+        while processes.is_alive(leader):
+            found = members(home)
+            assert leader in found or not processes.is_alive(leader)
+        leader.wait(10)
+        (home.root / "ready").unlink()
+
+
 def test_a_new_start_keeps_the_log_of_the_one_before(home: Home) -> None:
     kill_leader(start(home, f"print('one', flush=True); {PLAIN}"))
     (home.root / "ready").unlink()

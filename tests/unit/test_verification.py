@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from batchledger.accounting import TargetCount
 from batchledger.batch import Position, TopicIdentity
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_rules import SinkMode
 from batchledger.verification import PublishedRange, TargetKey, Verification, verify_history
 
 FIRST = TopicPartition("orders", 0)
@@ -30,9 +31,10 @@ class History:
         default_factory=lambda: {(1, FIRST): TargetCount(10, 10, 0, 9), (2, FIRST): TargetCount(4, 4, 10, 13)}
     )
     quarantined: Mapping[TargetKey, int] = field(default_factory=lambda: {(2, FIRST): 1})
+    mode: SinkMode = SinkMode.APPEND
 
     def verify(self) -> Verification:
-        return verify_history("orders", self.positions, self.published, self.target, self.quarantined)
+        return verify_history("orders", self.positions, self.published, self.target, self.quarantined, mode=self.mode)
 
 
 GOOD = History()
@@ -95,6 +97,26 @@ def test_pipeline_that_never_published_holds() -> None:
 def test_contradiction_is_found_and_named(history: History, invariant: str, where: str, detail: str) -> None:
     (finding,) = [each for each in history.verify().findings if each.invariant == invariant]
     assert where in finding.where
+    assert detail in finding.detail
+
+
+def test_target_that_is_updated_by_key_may_hold_fewer_rows_than_were_accepted() -> None:
+    history = replace(GOOD, target={(2, FIRST): TargetCount(3, 3, 10, 13)})
+    assert not history.verify().holds
+    assert replace(history, mode=SinkMode.UPSERT).verify().holds
+
+
+@pytest.mark.parametrize(
+    ("count", "detail"),
+    [
+        (TargetCount(5, 5, 10, 14), "accepted 4 rows, the target holds 5"),
+        (TargetCount(2, 2, 9, 10), "lie outside of the range"),
+        (TargetCount(2, 2, 10, 11, repeated_keys=2), "2 rows have a key that another row has too"),
+    ],
+)
+def test_target_that_is_updated_by_key_is_proved_as_far_as_it_can_be(count: TargetCount, detail: str) -> None:
+    history = replace(GOOD, target={(2, FIRST): count}, mode=SinkMode.UPSERT)
+    (finding,) = history.verify().findings
     assert detail in finding.detail
 
 

@@ -6,8 +6,10 @@ already. No promise is made about a topic that others write to, or that two feed
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -18,19 +20,24 @@ from batchledger.kafka.admin import ANSWER_SECONDS, describe, find_ends
 RECORDS_PER_CHECK = 5_000
 WAITING_RECORDS = 50_000
 
-_PRODUCER_OPTIONS: Mapping[str, object] = {
-    "enable.idempotence": True,
-    # Otherwise records that follow a refused one would still be written, and a second run would skip the wrong ones.
-    "enable.gapless.guarantee": True,
-    # A record that times out is not covered by that guarantee: none does, ANSWER_SECONDS bounds the waiting instead.
-    "message.timeout.ms": 0,
-    "acks": "all",
+BULK_OPTIONS: Mapping[str, Any] = {
     "compression.type": "lz4",
     "linger.ms": 50,
     "batch.size": 1024 * 1024,
     "queue.buffering.max.messages": 2 * WAITING_RECORDS,
     "delivery.report.only.error": True,
     "log_level": 0,
+}
+"""What every producer here sets: it writes many records, and wants to hear only of those that failed."""
+
+_GAPLESS_OPTIONS: Mapping[str, Any] = {
+    **BULK_OPTIONS,
+    "acks": "all",
+    "enable.idempotence": True,
+    # Otherwise records that follow a refused one would still be written, and a second run would skip the wrong ones.
+    "enable.gapless.guarantee": True,
+    # A record that times out is not covered by that guarantee: none does, ANSWER_SECONDS bounds the waiting instead.
+    "message.timeout.ms": 0,
 }
 
 ReportProgress = Callable[[int], None]
@@ -96,28 +103,45 @@ def produce(
     Raises ServiceUnavailableError when the broker acknowledges nothing for ``ANSWER_SECONDS`` or refuses a record;
     each partition then holds the beginning of its records without a gap.
     """
+    whole = "What was written is whole: each partition holds its first records without a gap. "
+    with writing(options, topic, _GAPLESS_OPTIONS, whole) as producer:
+        return send(producer, topic, partitions, records, report)
+
+
+@contextmanager
+def writing(
+    options: Mapping[str, str], topic: str, producer_options: Mapping[str, Any], consequence: str = ""
+) -> Iterator[Producer]:
+    """Lend a producer; what it raises becomes ServiceUnavailableError with the last trouble and the consequence."""
     reported: list[KafkaError] = []
-    producer = Producer({**options, **_PRODUCER_OPTIONS, "error_cb": reported.append})
-    sent = 0
+    producer = Producer({**options, **producer_options, "error_cb": reported.append})
     try:
-        for record in records:
-            partition = choose_partition(record.key, partitions)
-            producer.produce(topic, record.value, record.key, partition, timestamp=record.timestamp_ms)
-            sent += 1
-            if sent % RECORDS_PER_CHECK == 0:
-                _wait_for_broker(producer, WAITING_RECORDS)
-                report(sent - len(producer))
-        _wait_for_broker(producer, 0)
+        yield producer
     except (KafkaException, TimeoutError) as error:
         cause = describe(reported[-1] if reported and isinstance(error, TimeoutError) else error)
         raise ServiceUnavailableError(
-            f"not every record could be written to topic {topic} on {options['bootstrap.servers']}: {cause}. What was "
-            "written is whole: each partition holds its first records without a gap. Check the broker's log, start it "
-            "with: batchledger up, and feed the topic again.",
+            f"not every record could be written to topic {topic} on {options['bootstrap.servers']}: {cause}. "
+            f"{consequence}Check the broker's log, start it with: batchledger up, and write again.",
             topic=topic,
         ) from error
     finally:
         producer.purge()
+
+
+def send(producer: Producer, topic: str, partitions: int, records: Iterable[Record], report: ReportProgress) -> int:
+    """Send ``records`` and return how many, once the producer waits for no answer any more.
+
+    Raises KafkaException after a fatal error, TimeoutError when nothing is answered for ``ANSWER_SECONDS``.
+    """
+    sent = 0
+    for record in records:
+        partition = choose_partition(record.key, partitions)
+        producer.produce(topic, record.value, record.key, partition, timestamp=record.timestamp_ms)
+        sent += 1
+        if sent % RECORDS_PER_CHECK == 0:
+            _wait_for_broker(producer, WAITING_RECORDS)
+            report(sent - len(producer))
+    _wait_for_broker(producer, 0)
     report(sent)
     return sent
 

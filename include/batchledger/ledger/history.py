@@ -17,6 +17,8 @@ from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.verification import PublishedRange, TargetKey
 
+DUPLICATES_SHOWN = 20
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
@@ -82,14 +84,27 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DuplicateRecord:
+    """A record that was dropped, and the record that came first with the same message key."""
+
+    topic: str
+    partition: int
+    offset: int
+    first_topic: str
+    first_partition: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchHistory:
-    """Everything the ledger knows of one batch."""
+    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``."""
 
     batch: Batch
     decisions: Sequence[DecisionRecord]
     attempts: Sequence[AttemptRecord]
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
+    duplicates: Sequence[DuplicateRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +147,19 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             "order by decision_id",
             [batch_id],
         )
+        duplicates = cursor.connection.cursor(row_factory=class_row(DuplicateRecord))
+        duplicates.execute(
+            'select topic, partition, "offset", first_topic, first_partition, first_offset from batchledger.duplicate '
+            "where batch_id = %s order by topic, partition, 3 limit %s",
+            [batch_id, DUPLICATES_SHOWN],
+        )
         return BatchHistory(
-            batch, decisions.fetchall(), attempts.fetchall(), ranges.fetchall(), ledger.load_checks(batch_id)
+            batch=batch,
+            decisions=decisions.fetchall(),
+            attempts=attempts.fetchall(),
+            ranges=ranges.fetchall(),
+            checks=ledger.load_checks(batch_id),
+            duplicates=duplicates.fetchall(),
         )
 
 

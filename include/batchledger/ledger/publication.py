@@ -25,6 +25,11 @@ class PostgresPublication:
         """See the port."""
         return self._sum("accepted")
 
+    @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return self._sum("duplicates")
+
     def confirm_target(self, name: str, identity: str) -> None:
         """See the port."""
         pipeline = self.attempt.batch.pipeline

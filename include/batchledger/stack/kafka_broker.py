@@ -28,12 +28,12 @@ appender.stdout.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
-def kafka_service(home: Home, ports: Ports) -> Service:
-    """The broker; healthy when it tells a client about itself."""
+def kafka_service(home: Home, ports: Ports, told: Ports | None = None) -> Service:
+    """The broker; healthy when it tells a client about itself. ``told`` is where it sends its clients."""
     return Service(
         name="kafka",
         ports=("kafka", "kafka_controller"),
-        prepare=lambda: _prepare(home, ports),
+        prepare=lambda: _prepare(home, ports, told),
         is_healthy=lambda _: _answers(bootstrap_servers(ports)),
     )
 
@@ -43,7 +43,7 @@ def bootstrap_servers(ports: Ports) -> str:
     return f"{HOST}:{ports.kafka}"
 
 
-def server_properties(home: Home, ports: Ports) -> str:
+def server_properties(home: Home, ports: Ports, told: Ports | None = None) -> str:
     """One node, so every internal topic has one replica. Topics are made on purpose only."""
     settings = {
         "process.roles": "broker,controller",
@@ -51,7 +51,7 @@ def server_properties(home: Home, ports: Ports) -> str:
         "controller.quorum.voters": f"1@{HOST}:{ports.kafka_controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{HOST}:{ports.kafka},CONTROLLER://{HOST}:{ports.kafka_controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{ports.kafka}",
+        "advertised.listeners": f"PLAINTEXT://{bootstrap_servers(told or ports)}",
         "log.dirs": home.local / "kafka" / "data",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -62,15 +62,18 @@ def server_properties(home: Home, ports: Ports) -> str:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # A broker that was killed is let in again only when its old session has expired; by default after 9 s.
+        "broker.session.timeout.ms": 4000,
+        "broker.heartbeat.interval.ms": 1000,
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def _prepare(home: Home, ports: Ports) -> Launch:
+def _prepare(home: Home, ports: Ports, told: Ports | None) -> Launch:
     folder = home.local / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
     properties, log_properties = folder / "server.properties", folder / "log4j2.properties"
-    properties.write_text(server_properties(home, ports))
+    properties.write_text(server_properties(home, ports, told))
     log_properties.write_text(LOG_PROPERTIES)
     java = find_java()
     class_path = os.pathsep.join(map(str, fetch_jars(home, "kafka")))

@@ -1,7 +1,9 @@
 """What the machine has to offer before a service can start: Java, free ports, disk space. Each lack is one sentence."""
 
+import dataclasses
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -9,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from batchledger.errors import SetupError
-from batchledger.stack.home import Home, port_variable
+from batchledger.stack.home import Home, Ports, port_variable
 
 HOST = "127.0.0.1"
 OLDEST_JAVA = 17
 NEEDED_BYTES = 3 * 2**30
+_NEVER_EPHEMERAL = range(20_000, 32_000)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
@@ -40,6 +43,14 @@ def check_ports(services: Iterable[str], port_by_service: Mapping[str, int]) -> 
     if taken:
         ports = "; ".join(f"port {port_by_service[name]} for {name}, set {port_variable(name)}" for name in taken)
         raise SetupError(f"Another program listens where a service should: {ports} to use another port, or end it.")
+
+
+def choose_free_ports() -> Ports:
+    """Ports that nobody listens on now, and that no outgoing connection is given while a service is down."""
+    names = [each.name for each in dataclasses.fields(Ports)]
+    candidates = secrets.SystemRandom().sample(_NEVER_EPHEMERAL, 100 * len(names))
+    free = (port for port in candidates if _is_free(port))
+    return Ports(**{name: next(free) for name in names})
 
 
 def check_disk(home: Home) -> None:

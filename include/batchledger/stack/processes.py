@@ -248,10 +248,13 @@ def _holds_resources(process: psutil.Process) -> bool:
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:
-    """The environment that the process was started with; empty when it has overwritten it or is not ours to read."""
+    """The environment that the process was started with; empty when it has overwritten it or is not ours to read.
+
+    Empty too while the process is being killed: its memory is gone before it is.
+    """
     try:
         return process.environ()
-    except (psutil.AccessDenied, psutil.ZombieProcess, OSError):
+    except (psutil.Error, OSError):
         return {}
 
 

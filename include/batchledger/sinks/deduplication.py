@@ -1,0 +1,60 @@
+"""The idempotent consumer on PostgreSQL: message keys are remembered in the transaction that publishes their rows.
+
+Counting for the audit changes nothing (I6); dropping happens within the publication and finds the same duplicates,
+because what is remembered depends on the moments at which batches were planned and not on the clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.batch import Attempt
+from batchledger.record_rules import Deduplication
+from batchledger.sinks.staging import hash_of, join_names, read_sql, statement_about
+
+
+@dataclass(frozen=True)
+class PostgresDeduplication:
+    """Knows the duplicates among the sealed rows of an attempt."""
+
+    rules: Deduplication
+
+    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt, planned: dict[str, Any]) -> Sequence[int]:
+        """Return the number of duplicates in each range of the batch, in their order. Changes nothing."""
+        keyed = self._keyed(attempt)
+        cursor.execute(read_sql("count_duplicates").format(keyed=keyed), planned | self._parameters(attempt))
+        return [count for (count,) in cursor]
+
+    def drop(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+        """Remember the keys of the batch and list its duplicates; return how many. ``select_accepted`` omits them."""
+        parameters, keyed = self._parameters(attempt), self._keyed(attempt)
+        cursor.execute(
+            "delete from batchledger.message_key where pipeline = %(pipeline)s and remembered_until <= %(planned_at)s",
+            parameters,
+        )
+        cursor.execute(read_sql("remember_keys").format(keyed=keyed), parameters)
+        # At least once, an earlier attempt may have listed its own already.
+        cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
+        cursor.execute(read_sql("list_duplicates").format(keyed=keyed), parameters)
+        return cursor.rowcount
+
+    def select_accepted(self, attempt: Attempt) -> sql.Composed:
+        """Return the sealed rows without the duplicates that ``drop`` has listed, as a subquery."""
+        rows = statement_about("select_accepted", attempt, batch_id=sql.Literal(attempt.batch.batch_id))
+        return sql.SQL("({}) accepted").format(rows)
+
+    def _keyed(self, attempt: Attempt) -> sql.Composed:
+        return statement_about(
+            "select_keyed", attempt, key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
+        )
+
+    def _parameters(self, attempt: Attempt) -> dict[str, Any]:
+        return {
+            "pipeline": attempt.batch.pipeline,
+            "batch_id": attempt.batch.batch_id,
+            "planned_at": attempt.batch.planned_at,
+            "remember": self.rules.remember,
+        }

@@ -1,0 +1,130 @@
+"""Staging on PostgreSQL: the tables in which the rows of one attempt wait, and how Arrow columns become theirs.
+
+An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it is ``b17_a2_rows``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from batchledger.batch import Attempt
+from batchledger.columns import PROVENANCE_COLUMNS
+from batchledger.database import STAGING_SCHEMA, read_statement
+from batchledger.errors import TargetChangedError
+
+TASK_COLUMN = "_task"
+
+
+@dataclass(frozen=True)
+class PostgresStagingWriter:
+    """See the port. Streams Arrow batches through binary COPY; holds only text, so that it can be pickled."""
+
+    dsn: str = field(repr=False)
+    table: str
+
+    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """See the port."""
+        first = next(batches, None)
+        if first is None:
+            return 0
+        rows = 0
+
+        def tagged() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            batch: pa.RecordBatch | None = first
+            while batch is not None:
+                rows += batch.num_rows
+                yield batch.append_column(TASK_COLUMN, pa.array([task] * batch.num_rows, pa.int64()))
+                batch = next(batches, None)
+
+        schema = first.schema.append(pa.field(TASK_COLUMN, pa.int64()))
+        reader = pa.RecordBatchReader.from_batches(schema, tagged())
+        with adbc.connect(self.dsn) as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=STAGING_SCHEMA)
+            connection.commit()
+        return rows
+
+
+def table_prefix(attempt: Attempt) -> str:
+    """What the names of an attempt's tables begin with: ``b17_a2``."""
+    return f"b{attempt.batch.batch_id}_a{attempt.number}"
+
+
+def open_table(attempt: Attempt) -> sql.Identifier:
+    """The table that tasks write to."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_open")
+
+
+def rows_table(attempt: Attempt) -> sql.Identifier:
+    """The sealed table, which takes no more rows."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
+
+
+def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql.Composed:
+    """Return ``sql/<name>.sql`` with the sealed rows of the attempt as ``{staging}``."""
+    return read_sql(name).format(staging=rows_table(attempt), **parts)
+
+
+def read_sql(name: str) -> sql.SQL:
+    """Return ``sql/<name>.sql`` with its placeholders."""
+    return sql.SQL(read_statement(__package__, name).decode())
+
+
+def join_names(columns: Sequence[str]) -> sql.Composed:
+    """Return the quoted names with commas between them."""
+    return sql.SQL(", ").join(sql.Identifier(each) for each in columns)
+
+
+def hash_of(columns: Sequence[str]) -> sql.Composed:
+    """Return the expression of a key's hash: sha256 of the JSON array of its values, as PostgreSQL writes it."""
+    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(join_names(columns))
+
+
+def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str, str]:
+    """Return type by column name, in order; empty when there is no such table."""
+    cursor.execute(
+        "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a "
+        "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped order by a.attnum",
+        [schema, table],
+    )
+    return dict(cursor.fetchall())
+
+
+def define_column(field: pa.Field) -> sql.Composed:
+    """Return the column definition that takes an Arrow column. Raises TargetChangedError."""
+    not_null = " not null" if field.name in PROVENANCE_COLUMNS[:3] else ""
+    return sql.SQL(f"{{}} {_postgres_type(field.type)}{not_null}").format(sql.Identifier(field.name))
+
+
+def _postgres_type(type_: pa.DataType) -> str:
+    """Return the PostgreSQL type that binary COPY makes of an Arrow type. Raises TargetChangedError."""
+    if pa.types.is_decimal(type_):
+        return "numeric"
+    if pa.types.is_timestamp(type_):
+        return "timestamp with time zone" if type_.tz else "timestamp without time zone"
+    name_by_type = {
+        pa.string(): "text",
+        pa.large_string(): "text",
+        pa.bool_(): "boolean",
+        pa.int8(): "smallint",
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.date32(): "date",
+        pa.binary(): "bytea",
+        pa.large_binary(): "bytea",
+    }
+    if type_ not in name_by_type:
+        raise TargetChangedError(
+            f"a column of type {type_} cannot be stored in PostgreSQL; let the transform turn it into a scalar, for "
+            "example with to_json."
+        )
+    return name_by_type[type_]

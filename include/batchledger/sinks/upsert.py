@@ -1,0 +1,140 @@
+"""Idempotent updates on PostgreSQL: the rows of a batch become one operation per key, then one statement per kind.
+
+Everything happens in the publishing transaction. Each statement compares versions, so that an older record changes
+nothing, also when its batch is published again; keys that were deleted are kept in ``batchledger.deleted_key`` for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.batch import Attempt
+from batchledger.columns import DELETED_COLUMN
+from batchledger.errors import KeyConflictError, TargetChangedError
+from batchledger.record_rules import Upsert, VersionBy
+from batchledger.sinks.staging import hash_of, join_names, read_sql
+
+OFFENDERS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class PostgresUpsert:
+    """Applies rows to a target that has a unique index on the key."""
+
+    rules: Upsert
+    target: sql.Identifier
+
+    @property
+    def primary_key(self) -> sql.Composed:
+        """The constraint of a target that is created."""
+        return sql.SQL("primary key ({})").format(join_names(self.rules.key))
+
+    def require_unique_index(self, cursor: psycopg.Cursor[Any], name: str) -> None:
+        """Raise TargetChangedError unless the target has a unique index on exactly the key columns."""
+        cursor.execute(read_sql("find_unique_indexes"), {"target": self.target.as_string(cursor)})
+        if not any(set(columns) == set(self.rules.key) for (columns,) in cursor):
+            key = ", ".join(self.rules.key)
+            raise TargetChangedError(
+                f"table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
+                f"written. Create one: create unique index on {name} ({key}); or name a table that does not exist yet.",
+                table=name,
+            )
+
+    def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
+        """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
+
+        Raises KeyConflictError when a key is null, or comes from partitions whose offsets do not order.
+        """
+        cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+        accepted = int(cursor.fetchall()[0][0])
+        self._collapse(cursor, rows, columns)
+        self._require_keys(cursor, attempt)
+        has_deleted = DELETED_COLUMN in columns
+        parts = self._parts([each for each in columns if each != DELETED_COLUMN])
+        parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id, "limit": OFFENDERS_SHOWN}
+        if self.rules.version is VersionBy.OFFSET:
+            cursor.execute(read_sql("find_divided_keys").format(**parts), parameters)
+            _refuse_divided(cursor, attempt)
+        changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
+        for change in changes:
+            cursor.execute(read_sql(change).format(**parts), parameters)
+        return accepted
+
+    def _collapse(self, cursor: psycopg.Cursor[Any], rows: sql.Composable, columns: Sequence[str]) -> None:
+        is_by_offset = self.rules.version is VersionBy.OFFSET
+        apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
+        has_deleted = DELETED_COLUMN in columns
+        deleted = sql.SQL("coalesce({}, false)").format(sql.Identifier(DELETED_COLUMN))
+        cursor.execute(
+            read_sql("collapse_updates").format(
+                apart=join_names(apart),
+                columns=join_names([each for each in columns if each != DELETED_COLUMN]),
+                deleted=deleted if has_deleted else sql.Literal(False),
+                key_hash=hash_of(self.rules.key),
+                rows=rows,
+                newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
+            )
+        )
+        cursor.execute("analyze batchledger_last")
+
+    def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        cursor.execute(
+            sql.SQL(
+                "select _topic, _partition, _offset from batchledger_last where num_nulls({}) > 0 order by 1, 2, 3 "
+                "limit %s"
+            ).format(join_names(self.rules.key)),
+            [OFFENDERS_SHOWN],
+        )
+        without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
+        if without_key:
+            raise KeyConflictError(
+                f"{attempt.batch.label}: records without a value in sink.key ({', '.join(self.rules.key)}), for "
+                f"example {', '.join(without_key)}. Nothing was published. Let a transform drop or correct them.",
+                batch_id=attempt.batch.batch_id,
+                coordinates=without_key,
+            )
+
+    def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
+        """What the statements are made of."""
+        assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in columns]
+        same_key = [sql.SQL("t.{0} = l.{0}").format(sql.Identifier(each)) for each in self.rules.key]
+        return {
+            "target": self.target,
+            "columns": join_names(columns),
+            "key": join_names(self.rules.key),
+            "assignments": sql.SQL(", ").join(assigned),
+            "same_key": sql.SQL(" and ").join(same_key),
+            "version_of_last": _as_row(self._version("l.")),
+            "version_of_target": _as_row(self._version("t.")),
+            "version_of_excluded": _as_row(self._version("excluded.")),
+            "version_of_tombstone": _as_row(self._version("d.", underscore="")),
+            "version_of_excluded_tombstone": _as_row(self._version("excluded.", underscore="")),
+        }
+
+    def _version(self, table: str, underscore: str = "_") -> Sequence[sql.SQL]:
+        """The expressions that order the records of one key; ``table`` ends in a dot."""
+        offset = f'{table}"{underscore}offset"'
+        if self.rules.version is VersionBy.OFFSET:
+            return [sql.SQL(offset)]
+        timestamp = f"""coalesce({table}"{underscore}timestamp", '-infinity')"""
+        place = (f'{table}"{underscore}topic" collate "C"', f'{table}"{underscore}partition"', offset)
+        return [sql.SQL(each) for each in (timestamp, *place)]
+
+
+def _as_row(expressions: Sequence[sql.SQL]) -> sql.Composed:
+    return sql.SQL("({})").format(sql.SQL(", ").join(expressions))
+
+
+def _refuse_divided(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    both = [f"{topic}[{part}]@{at} and {other}[{its}]@{there}" for topic, part, at, other, its, there in cursor]
+    if both:
+        raise KeyConflictError(
+            f"{attempt.batch.label}: records of one key lie in two partitions, whose offsets do not say which is "
+            f"newer: {'; '.join(both)}. Nothing was published. Choices: set sink.version to timestamp, or let the "
+            "producer key the topic by sink.key and keep its number of partitions.",
+            batch_id=attempt.batch.batch_id,
+            coordinates=both,
+        )

@@ -1,0 +1,144 @@
+"""Rounds on a running rig: write, strike, heal, drain, compare."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from batchledger.torture.checker import Differences, LogReader, compare, read_target
+from batchledger.torture.faults import Subject, Tormentor
+from batchledger.torture.producer import Journal, Writer, new_topic_name, write_all
+from batchledger.torture.rig import Rig
+from batchledger.torture.sabotage import overlaps_allowed
+from batchledger.torture.schedule import Fault, Protection, Round
+from batchledger.torture.worker import Crew
+
+ROUNDS_PER_CHECK = 10
+DRAIN_ATTEMPTS = 6
+FIRST_PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What one round did. ``missed`` faults came too late for the worker that they were meant for.
+
+    ``differences_by_mode`` is filled where the checker ran; ``stuck`` says why nothing moves any more.
+    """
+
+    round: Round
+    struck: tuple[Fault, ...]
+    missed: tuple[Fault, ...]
+    batches: int
+    seconds: float
+    stuck: str | None = None
+    differences_by_mode: Mapping[str, Differences] = field(default_factory=dict)
+
+
+@dataclass
+class Campaign:
+    """One run of rounds over new pipelines, one for each mode."""
+
+    rig: Rig
+    tormentor: Tormentor
+    journal: Journal
+    subject_by_mode: dict[str, Subject] = field(default_factory=dict)
+
+    @classmethod
+    def prepare(cls, rig: Rig, crew: Crew, without: Protection | None = None) -> "Campaign":
+        """A campaign that has not begun."""
+        return cls(rig, Tormentor(rig, crew, without=without), Journal(rig.home.local / "journal.jsonl"))
+
+    def run(self, rounds: Sequence[Round]) -> Iterator[RoundResult]:
+        """Run the rounds; a mode whose pipeline is stuck is left alone from then on."""
+        airflow_rounds = [each.number for each in rounds if each.needs_airflow]
+        stuck: set[str] = set()
+        with ExitStack() as campaign, ExitStack() as airflow:
+            for mode in dict.fromkeys(each.mode for each in rounds):
+                subject = self.subject_by_mode[mode] = self._create(mode)
+                campaign.enter_context(overlaps_allowed(self.tormentor.without, self.rig.dsn, subject.name))
+            for each in rounds:
+                if each.number in airflow_rounds[:1]:
+                    self.tormentor.airflow = airflow.enter_context(self.rig.airflow())
+                if each.mode not in stuck:
+                    result = self._run_round(each, is_last=each is rounds[-1])
+                    if result.stuck:
+                        stuck.add(each.mode)
+                    yield result
+                if each.number in airflow_rounds[-1:]:
+                    self.tormentor.airflow = None
+                    airflow.close()
+
+    def compare_all(self) -> dict[str, Differences]:
+        """Let the checker compare every pipeline's log with its target."""
+        return {mode: self._compare(subject) for mode, subject in self.subject_by_mode.items()}
+
+    def _create(self, mode: str) -> Subject:
+        name, options = new_topic_name(mode), self.rig.kafka_options
+        self.rig.create_pipeline(name, mode, FIRST_PARTITIONS)
+        writer, holder = (Writer(role, name, options, self.journal) for role in ("writer", "holder"))
+        return Subject(name, mode, FIRST_PARTITIONS, writer, holder, LogReader(options, name))
+
+    def _run_round(self, round_: Round, *, is_last: bool) -> RoundResult:
+        subject, started = self.subject_by_mode[round_.mode], time.monotonic()
+        published = self.rig.count_batches(subject.name)
+        struck: list[Fault] = []
+        missed: list[Fault] = []
+        write_all(subject.writer, round_.before, subject.partitions)
+        with _meanwhile(subject, round_):
+            for fault in round_.faults:
+                self.rig.say(f"round {round_.number}: {fault}")
+                (struck if self.tormentor.strike(fault, subject) else missed).append(fault)
+        self.rig.say(f"round {round_.number}: healing and draining")
+        stuck = self._drain(subject)
+        compares = is_last or round_.number % ROUNDS_PER_CHECK == 0 or stuck is not None
+        return RoundResult(
+            round=round_,
+            struck=tuple(struck),
+            missed=tuple(missed),
+            batches=self.rig.count_batches(subject.name) - published,
+            seconds=time.monotonic() - started,
+            stuck=stuck,
+            differences_by_mode=self.compare_all() if compares else {},
+        )
+
+    def _drain(self, subject: Subject) -> str | None:
+        """Run batches until nothing is left; return why that is not possible, if it is not."""
+        self.rig.start_missing()
+        _settle(subject)
+        error = None
+        for _ in range(DRAIN_ATTEMPTS):
+            worker = self.tormentor.start(subject)
+            self.tormentor.finish(worker)
+            if worker.ending is not None and worker.ending.error is None:
+                return None
+            error = worker.ending.error if worker.ending else "the worker did not end"
+            time.sleep(0.5)
+        return error
+
+    def _compare(self, subject: Subject) -> Differences:
+        self.rig.say(f"comparing log and target of {subject.name}")
+        subject.log.read()
+        rows = read_target(self.rig.dsn, subject.name)
+        return compare(subject.log.records, rows, self.journal.acknowledged(subject.name))
+
+
+@contextmanager
+def _meanwhile(subject: Subject, round_: Round) -> Iterator[None]:
+    """Write the second part of the round's records while the block runs."""
+    arguments = (subject.writer, round_.meanwhile, subject.partitions)
+    thread = threading.Thread(target=write_all, args=arguments, name="writer", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(90), wait=wait_fixed(0.5), reraise=True)
+def _settle(subject: Subject) -> None:
+    subject.writer.settle()
+    subject.holder.settle()

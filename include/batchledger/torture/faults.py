@@ -1,0 +1,194 @@
+"""What each kind of fault does, to whom and when. Every one of them ends with the services running and the way clear.
+
+A fault that strikes at a point lets a worker run until it stands there, strikes, and lets the worker go on. What the
+worker makes of it is not judged here: only log and target are, later.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+
+from batchledger.airflow_api import AirflowApi
+from batchledger.torture.airflow_task import kill_airflow_task
+from batchledger.torture.checker import LogReader
+from batchledger.torture.producer import Writer
+from batchledger.torture.proxy import Link
+from batchledger.torture.records import Guarantee
+from batchledger.torture.rig import Rig
+from batchledger.torture.schedule import PUBLISHING_POINTS, Fault, FaultKind, Protection, Way
+from batchledger.torture.worker import Crew, Order, Worker
+
+GATE_SECONDS = 40.0
+END_SECONDS = 75.0
+SUCCESSOR_SECONDS = 6.0
+HOLE_SECONDS = 2.0
+MOST_PARTITIONS = 6
+HELD_RECORDS = 7
+
+
+@dataclass
+class Subject:
+    """One pipeline under torture. Its topic and its target have its name."""
+
+    name: str
+    mode: str
+    partitions: int
+    writer: Writer
+    holder: Writer
+    log: LogReader
+
+
+@dataclass
+class Tormentor:
+    """Applies faults to a subject. ``surprises`` are endings of workers that nobody should meet."""
+
+    rig: Rig
+    crew: Crew
+    airflow: AirflowApi | None = None
+    without: Protection | None = None
+    surprises: list[str] = field(default_factory=list)
+
+    def strike(self, fault: Fault, subject: Subject) -> bool:
+        """Apply one fault and see the workers that met it to their end; whether it could strike as it should."""
+        try:
+            return self._strike(fault, subject)
+        except KafkaException as error:
+            self.surprises.append(f"{subject.name}: {fault} could not be done: {error}")
+            return False
+        finally:
+            self.rig.heal_network()
+
+    def start(self, subject: Subject, *gates: str) -> Worker:
+        """Let a worker take batches of the subject, as one more run."""
+        order = Order(subject.name, f"torture__{uuid.uuid4().hex[:12]}", tuple(filter(None, gates)), self.without)
+        return self.crew.start(order)
+
+    def finish(self, worker: Worker) -> None:
+        """Let a worker come to its end."""
+        if not worker.wait_for_end(END_SECONDS):
+            worker.kill()
+            self.surprises.append(f"{worker.order.pipeline}: a worker did not end within {END_SECONDS:.0f} s")
+        elif worker.ending is None or not worker.ending.is_expected:
+            error = worker.ending.error if worker.ending else "it died"
+            self.surprises.append(f"{worker.order.pipeline}: {error}")
+
+    def _strike(self, fault: Fault, subject: Subject) -> bool:
+        link = self.rig.link_by_way[fault.way or Way.WAREHOUSE]
+        disturbance_by_kind: Mapping[FaultKind, Callable[[], object]] = {
+            FaultKind.KILL_SPARK: lambda: self._kill_and_start("spark"),
+            FaultKind.KILL_BROKER: lambda: self._kill_and_start("kafka"),
+            FaultKind.CRASH_POSTGRES: lambda: self._kill_and_start("postgres"),
+            FaultKind.RESTART_POSTGRES: self.rig.restart_postgres,
+            FaultKind.CUT: link.cut,
+            FaultKind.BLACK_HOLE: lambda: _black_hole(link),
+            FaultKind.LOSE_COMMIT_REPLY: link.lose_next_commit_reply,
+        }
+        if fault.kind in disturbance_by_kind:
+            return self._disturb(fault, subject, disturbance_by_kind[fault.kind])
+        act_by_kind: Mapping[FaultKind, Callable[[Fault, Subject], bool]] = {
+            FaultKind.KILL_WORKER: self._kill,
+            FaultKind.KILL_WORKER_AT_RANDOM: self._kill,
+            FaultKind.PAUSE_WORKER: self._pause,
+            FaultKind.TWO_WORKERS: self._run_two,
+            FaultKind.DELAY: self._delay,
+            FaultKind.KILL_AIRFLOW_TASK: self._kill_airflow_task,
+            FaultKind.COMMIT_LATE: self._hold_transaction,
+            FaultKind.ABORT_LATE: self._hold_transaction,
+            FaultKind.EXPIRE_RECORDS: self._expire,
+            FaultKind.ADD_PARTITION: self._add_partition,
+        }
+        return act_by_kind[fault.kind](fault, subject)
+
+    def _kill(self, fault: Fault, subject: Subject) -> bool:
+        worker = self.start(subject, fault.point)
+        if fault.point and not worker.wait_for_gate(GATE_SECONDS):
+            self.finish(worker)
+            return False
+        time.sleep(fault.seconds)
+        worker.kill()
+        return True
+
+    def _disturb(self, fault: Fault, subject: Subject, act: Callable[[], object]) -> bool:
+        """Strike while a worker stands at the point, or so many seconds after it has gone on from there."""
+        worker = self.start(subject, fault.point)
+        has_reached = worker.wait_for_gate(GATE_SECONDS)
+        if fault.seconds:
+            worker.go_on()
+            time.sleep(fault.seconds)
+        act()
+        worker.go_on()
+        self.finish(worker)
+        return has_reached
+
+    def _pause(self, fault: Fault, subject: Subject) -> bool:
+        """Stop a worker, let another take over, wake the first one in the middle of the other's work or after it."""
+        sleeper = self.start(subject, fault.point)
+        has_reached = sleeper.wait_for_gate(GATE_SECONDS)
+        sleeper.pause()
+        successor = self.start(subject, fault.successor_point)
+        # In a transaction the sleeper holds locks that its successor waits for: then it is woken before that gives up.
+        seconds = SUCCESSOR_SECONDS if fault.point in PUBLISHING_POINTS else END_SECONDS
+        wait_for_successor = successor.wait_for_gate if fault.successor_point else successor.wait_for_end
+        wait_for_successor(seconds)
+        sleeper.wake()
+        sleeper.go_on()
+        self.finish(sleeper)
+        successor.go_on()
+        self.finish(successor)
+        return has_reached
+
+    def _run_two(self, fault: Fault, subject: Subject) -> bool:
+        pair = [self.start(subject, fault.point) for _ in range(2)]
+        have_reached = [worker.wait_for_gate(GATE_SECONDS) for worker in pair]
+        for worker in pair:
+            worker.go_on()
+        for worker in pair:
+            self.finish(worker)
+        return all(have_reached)
+
+    def _kill_and_start(self, service: str) -> None:
+        self.rig.kill(service)
+        self.rig.start(service)
+
+    def _delay(self, fault: Fault, subject: Subject) -> bool:
+        self.rig.link_by_way[fault.way or Way.WAREHOUSE].delay(fault.seconds)
+        self.finish(self.start(subject))
+        return True
+
+    def _kill_airflow_task(self, fault: Fault, subject: Subject) -> bool:
+        return self.airflow is not None and kill_airflow_task(self.rig, self.airflow, subject.name, fault)
+
+    def _hold_transaction(self, fault: Fault, subject: Subject) -> bool:
+        """Publish what lies before an open transaction, while it is open."""
+        try:
+            reports = subject.holder.begin(HELD_RECORDS, subject.partitions)
+        except KafkaException:
+            return False
+        self.finish(self.start(subject))
+        end = Guarantee.COMMIT if fault.kind is FaultKind.COMMIT_LATE else Guarantee.ABORT
+        return subject.holder.end(end, reports)
+
+    def _expire(self, _fault: Fault, subject: Subject) -> bool:
+        """Remove what is published, once the checker has read it."""
+        self.finish(self.start(subject))
+        published = self.rig.published_offsets(subject.name)
+        subject.log.read()
+        self.rig.expire(subject.name, published)
+        return bool(published)
+
+    def _add_partition(self, _fault: Fault, subject: Subject) -> bool:
+        if subject.partitions == MOST_PARTITIONS:
+            return False
+        self.rig.add_partition(subject.name, subject.partitions + 1)
+        subject.partitions += 1
+        self.finish(self.start(subject))
+        return True
+
+
+def _black_hole(link: Link) -> None:
+    link.black_hole()
+    time.sleep(HOLE_SECONDS)
+    link.heal()

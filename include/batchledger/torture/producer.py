@@ -1,0 +1,186 @@
+"""Writes records with unique ids and writes down what is known about each: acknowledged, failed or unknown.
+
+The journal is a file of JSON lines that outlives the run. Within a key records are written in the order of their
+sequence numbers. A key belongs to one partition, so that its order holds when partitions are added; after a failure the
+keys are given up, because what is still on its way could arrive behind what follows it.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from batchledger.torture.records import Guarantee, Outcome, Record
+from batchledger.torture.schedule import Chunk
+
+_KEYS_PER_PARTITION = 3
+_DELIVERY_SECONDS = 20.0
+_OPTIONS = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "message.timeout.ms": int(_DELIVERY_SECONDS * 1000),
+    "socket.timeout.ms": 5000,
+    "reconnect.backoff.max.ms": 1000,
+    "log_level": 0,
+}
+
+
+@dataclass
+class Journal:
+    """What is known about every record that was ever tried, in a file; safe to use from several threads."""
+
+    path: Path
+    _acknowledged: dict[str, set[str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def write(self, topic: str, guarantee: Guarantee, outcome_by_id: Mapping[str, Outcome]) -> None:
+        """Append one line for each record."""
+        lines = [
+            json.dumps({"id": record_id, "topic": topic, "guarantee": guarantee, "outcome": outcome}) + "\n"
+            for record_id, outcome in outcome_by_id.items()
+        ]
+        with self._lock, self.path.open("a") as file:
+            file.writelines(lines)
+            known = {record_id for record_id, outcome in outcome_by_id.items() if outcome is Outcome.ACKNOWLEDGED}
+            self._acknowledged.setdefault(topic, set()).update(known)
+
+    def acknowledged(self, topic: str) -> set[str]:
+        """The ids that the broker has promised to keep."""
+        with self._lock:
+            return set(self._acknowledged.get(topic, ()))
+
+
+@dataclass
+class Writer:
+    """Writes chunks into one topic. ``name`` keeps its ids and keys apart from those of other writers."""
+
+    name: str
+    topic: str
+    options: Mapping[str, str]
+    journal: Journal
+    _partitions: int = 0
+    _sent: int = 0
+    _generation: int = 0
+    _sequence_by_key: dict[str, int] = field(default_factory=dict)
+    _producers: dict[bool, Producer] = field(default_factory=dict, repr=False)
+
+    def write(self, chunk: Chunk, partitions: int) -> bool:
+        """Write a chunk and commit or abort its transaction, if it has one; whether all went as it should."""
+        is_transactional = chunk.guarantee is not Guarantee.IDEMPOTENT
+        try:
+            reports = self.begin(chunk.records, partitions, is_transactional=is_transactional)
+        except KafkaException:
+            self._give_up(is_transactional=is_transactional)
+            return False
+        if is_transactional:
+            return self.end(chunk.guarantee, reports)
+        return self._conclude(chunk.guarantee, reports, Outcome.ACKNOWLEDGED)
+
+    def begin(self, records: int, partitions: int, *, is_transactional: bool = True) -> dict[str, KafkaError | None]:
+        """Write records, in a transaction that is left open if that is asked for. Raises KafkaException."""
+        if partitions != self._partitions:
+            # A client learns of new partitions within minutes only; a new one knows them from the start.
+            self._producers.clear()
+            self._partitions = partitions
+        producer = self._producer(is_transactional=is_transactional)
+        if is_transactional:
+            producer.begin_transaction()
+        reports = self._send(producer, records)
+        producer.flush(_DELIVERY_SECONDS)
+        return reports
+
+    def end(self, guarantee: Guarantee, reports: dict[str, KafkaError | None]) -> bool:
+        """Commit or abort the open transaction."""
+        producer = self._producer(is_transactional=True)
+        try:
+            if guarantee is Guarantee.ABORT:
+                producer.abort_transaction(_DELIVERY_SECONDS)
+                return self._conclude(guarantee, reports, Outcome.FAILED)
+            producer.commit_transaction(_DELIVERY_SECONDS)
+            return self._conclude(guarantee, reports, Outcome.ACKNOWLEDGED)
+        except KafkaException:
+            self._give_up(is_transactional=True)
+            # A commit that was asked for may have happened; an abort that was asked for may happen later only.
+            outcome = Outcome.FAILED if guarantee is Guarantee.ABORT else Outcome.UNKNOWN
+            self.journal.write(self.topic, guarantee, dict.fromkeys(reports, outcome))
+            return False
+
+    def settle(self) -> None:
+        """End the transaction that a failure may have left open, so that it holds nobody up. Raises KafkaException."""
+        if self._generation:
+            self._producer(is_transactional=True)
+
+    def _producer(self, *, is_transactional: bool) -> Producer:
+        if is_transactional not in self._producers:
+            settings = {**_OPTIONS, **self.options}
+            if is_transactional:
+                settings |= {"transactional.id": f"{self.topic}-{self.name}", "transaction.timeout.ms": 60_000}
+            producer = Producer(settings)
+            if is_transactional:
+                # Aborts what an earlier producer of the same id has left open.
+                producer.init_transactions(30)
+            self._producers[is_transactional] = producer
+        return self._producers[is_transactional]
+
+    def _send(self, producer: Producer, records: int) -> dict[str, KafkaError | None]:
+        """Return what became of each record; those that nothing is known about carry an error too."""
+        unknown = KafkaError(KafkaError._TIMED_OUT)
+        reports: dict[str, KafkaError | None] = {}
+
+        def reporter(record_id: str) -> Callable[[KafkaError | None, Message], None]:
+            return lambda error, _message: reports.update({record_id: error})
+
+        for _ in range(records):
+            turn, partition = divmod(self._sent, self._partitions)
+            key = f"{self.name}-{self._generation}-{partition}-{turn % _KEYS_PER_PARTITION}"
+            sequence = self._sequence_by_key.get(key, 0)
+            self._sequence_by_key[key] = sequence + 1
+            record = Record.make(f"{self.topic}-{self.name}-{self._sent:07d}", key, sequence)
+            self._sent += 1
+            reports[record.record_id] = unknown
+            try:
+                producer.produce(
+                    self.topic,
+                    value=record.encode(),
+                    key=key.encode(),
+                    partition=partition,
+                    on_delivery=reporter(record.record_id),
+                )
+            except (BufferError, KafkaException):
+                break
+            producer.poll(0)
+        return reports
+
+    def _conclude(self, guarantee: Guarantee, reports: Mapping[str, KafkaError | None], good: Outcome) -> bool:
+        outcomes = {
+            record_id: good if error is None or good is Outcome.FAILED else Outcome.UNKNOWN
+            for record_id, error in reports.items()
+        }
+        self.journal.write(self.topic, guarantee, outcomes)
+        is_good = all(error is None for error in reports.values())
+        if not is_good:
+            self._give_up(is_transactional=guarantee is not Guarantee.IDEMPOTENT)
+        return is_good
+
+    def _give_up(self, *, is_transactional: bool) -> None:
+        """Go on with a new producer and new keys."""
+        self._generation += 1
+        producer = self._producers.pop(is_transactional, None)
+        if producer is not None:
+            producer.purge()
+
+
+def new_topic_name(mode: str) -> str:
+    """A name that no earlier run has used."""
+    return f"torture_{mode}_{uuid.uuid4().hex[:8]}"
+
+
+def write_all(writer: Writer, chunks: Sequence[Chunk], partitions: int) -> None:
+    """Write the chunks one after the other, whatever becomes of each."""
+    for chunk in chunks:
+        writer.write(chunk, partitions)

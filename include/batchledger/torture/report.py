@@ -1,0 +1,202 @@
+"""What came of a run, mode by mode: whether each kept its promise, and whether the weaker ones showed what they allow.
+
+The verdict is a pure function of what the checker found and of whether the pipelines could be drained.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from batchledger.torture.campaign import RoundResult
+from batchledger.torture.checker import Differences
+from batchledger.torture.records import Guarantee
+from batchledger.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
+
+_IDS_SHOWN = 20
+_KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value")
+# What a mode may do when it is interrupted; everything else breaks its promise.
+ALLOWED_BY_MODE: Mapping[str, tuple[str, ...]] = {
+    EXACTLY_ONCE: (),
+    AT_LEAST_ONCE: ("duplicated",),
+    AT_MOST_ONCE: ("lost",),
+}
+
+
+@dataclass(frozen=True)
+class ModeReport:
+    """One mode. ``found`` counts record ids by kind of difference, ``examples`` names some of them."""
+
+    mode: str
+    rounds: int
+    records: int
+    rows: int
+    batches: int
+    survived: Mapping[str, int]
+    missed: int
+    found: Mapping[str, int]
+    examples: Mapping[str, Sequence[str]]
+    broker_lost: int
+    stuck: str | None = None
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The kinds of difference that are within the promise."""
+        return ALLOWED_BY_MODE[self.mode]
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """The differences that break the promise."""
+        return {kind: count for kind, count in self.found.items() if count and kind not in self.allowed}
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether the mode did what it says, and came to an end."""
+        return not self.violations and self.stuck is None
+
+    @property
+    def anomaly_seen(self) -> bool | None:
+        """Whether a weaker mode showed what it allows; None for the mode that allows nothing."""
+        return any(self.found[kind] for kind in self.allowed) if self.allowed else None
+
+
+@dataclass(frozen=True)
+class TortureReport:
+    """The whole run; ``surprises`` are workers that ended in a way that no error of the family describes."""
+
+    seed: int
+    rounds: int
+    seconds: float
+    without: str | None
+    modes: tuple[ModeReport, ...]
+    surprises: tuple[str, ...]
+    seconds_by_kind: Mapping[str, float]
+
+    @property
+    def keeps_promises(self) -> bool:
+        """Whether every mode did what it says."""
+        return all(each.keeps_promise for each in self.modes)
+
+    def as_document(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        verdicts = [
+            {
+                "keeps_promise": each.keeps_promise,
+                "violations": each.violations,
+                "allowed": each.allowed,
+                "anomaly_seen": each.anomaly_seen,
+            }
+            for each in self.modes
+        ]
+        modes = [asdict(each) | verdict for each, verdict in zip(self.modes, verdicts, strict=True)]
+        return asdict(self) | {"keeps_promises": self.keeps_promises, "modes": modes}
+
+
+def make_report(
+    seed: int, results: Sequence[RoundResult], surprises: Iterable[str], seconds: float, without: str | None = None
+) -> TortureReport:
+    """Put the rounds together; the last comparison of each mode counts."""
+    modes = dict.fromkeys(each.round.mode for each in results)
+    return TortureReport(
+        seed=seed,
+        rounds=len(results),
+        seconds=round(seconds, 1),
+        without=without,
+        modes=tuple(_report_mode(mode, results) for mode in modes),
+        surprises=tuple(surprises),
+        seconds_by_kind=_time_by_kind(results),
+    )
+
+
+def _report_mode(mode: str, results: Sequence[RoundResult]) -> ModeReport:
+    own = [each for each in results if each.round.mode == mode]
+    differences = [each.differences_by_mode[mode] for each in results if mode in each.differences_by_mode]
+    last = differences[-1] if differences else Differences(0, 0)
+    survived = Counter(str(fault.kind) for each in own for fault in each.struck)
+    aborted = sum(
+        chunk.guarantee is Guarantee.ABORT for each in own for chunk in (*each.round.before, *each.round.meanwhile)
+    )
+    ids_by_kind: dict[str, Sequence[str]] = {kind: getattr(last, kind) for kind in _KINDS}
+    return ModeReport(
+        mode=mode,
+        rounds=len(own),
+        records=last.records,
+        rows=last.rows,
+        batches=sum(each.batches for each in own),
+        survived={**survived, "producer transaction aborted": aborted},
+        missed=sum(len(each.missed) for each in own),
+        found={kind: len(ids) for kind, ids in ids_by_kind.items()},
+        examples={kind: ids[:_IDS_SHOWN] for kind, ids in ids_by_kind.items() if ids},
+        broker_lost=len(last.broker_lost),
+        stuck=next((each.stuck for each in own if each.stuck), None),
+    )
+
+
+def _time_by_kind(results: Sequence[RoundResult]) -> dict[str, float]:
+    """Return the mean time of the rounds with exactly one kind of fault, or none."""
+    seconds: dict[str, list[float]] = {}
+    for each in results:
+        kinds = {str(fault.kind) for fault in each.round.faults}
+        if len(kinds) <= 1:
+            seconds.setdefault(next(iter(kinds), "quiet"), []).append(each.seconds)
+    return {kind: round(sum(some) / len(some), 1) for kind, some in sorted(seconds.items())}
+
+
+def verdict_table(report: TortureReport) -> Table:
+    """One column for each mode."""
+    table = Table(title=f"{report.rounds} rounds in {report.seconds:.0f} s, seed {report.seed}", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for each in report.modes:
+        table.add_column(each.mode, justify="right")
+    for label, values in (
+        ("records in the log", [f"{each.records:,}" for each in report.modes]),
+        ("rows in the target", [f"{each.rows:,}" for each in report.modes]),
+        ("batches published", [f"{each.batches:,}" for each in report.modes]),
+    ):
+        table.add_row(label, *values)
+    table.add_section()
+    kinds = sorted({kind for each in report.modes for kind in each.survived})
+    for kind in kinds:
+        table.add_row(kind, *(str(each.survived.get(kind, 0)) for each in report.modes))
+    table.add_section()
+    for kind in _KINDS:
+        table.add_row(kind.replace("_", " "), *(_cell(each, kind) for each in report.modes))
+    table.add_section()
+    table.add_row("verdict", *(_verdict(each) for each in report.modes))
+    return table
+
+
+def _cell(mode: ModeReport, kind: str) -> str:
+    count = mode.found[kind]
+    if kind in mode.violations:
+        return f"[bold red]{count}[/]"
+    return f"[yellow]{count}[/] (allowed)" if kind in mode.allowed else f"[green]{count}[/]"
+
+
+def _verdict(mode: ModeReport) -> str:
+    if not mode.keeps_promise:
+        return "[bold red]stuck[/]" if mode.stuck else "[bold red]broken[/]"
+    match mode.anomaly_seen:
+        case None:
+            return "[green]kept[/]"
+        case True:
+            return "[green]kept[/], its anomaly seen"
+        case False:
+            return "[green]kept[/], its anomaly not seen"
+
+
+def explanations(report: TortureReport) -> list[str]:
+    """What a person needs to know beyond the table, one line each."""
+    lines = []
+    for each in report.modes:
+        if each.stuck:
+            lines.append(f"{each.mode} is stuck: {each.stuck}")
+        for kind, count in each.violations.items():
+            some = ", ".join(each.examples[kind][:3])
+            lines.append(f"{each.mode}: {count} {kind.replace('_', ' ')}, for example {some}")
+        if each.broker_lost:
+            lines.append(f"{each.mode}: the broker acknowledged {each.broker_lost} records that its log does not hold")
+    return [*lines, *(f"unexpected: {each}" for each in report.surprises)]

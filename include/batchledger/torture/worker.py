@@ -1,0 +1,180 @@
+"""Processes that run batches, as a task of Airflow or the command line does, and that can be ended at any point.
+
+They are forked from a server that has the heavy libraries loaded, so that one starts in a fraction of a second. At each
+of its gates a worker stops, says so and waits for permission to go on: there it can be killed, paused, or surprised by
+a fault elsewhere. Nothing in the platform knows of this: a gate is a crash hook.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Self
+
+from batchledger.torture.sabotage import build_platform_without
+from batchledger.torture.schedule import Protection
+
+PRELOADED = (
+    "batchledger.cli",
+    "batchledger.wiring",
+    "batchledger.checks.integrity",
+    "batchledger.spark.stager",
+    "batchledger.spark.session",
+    "batchledger.torture.sabotage",
+    "airflow.providers.apache.spark.hooks.spark_connect",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a worker has to do. ``without`` names the protection that is switched off, if one is."""
+
+    pipeline: str
+    run: str
+    gates: tuple[str, ...] = ()
+    without: Protection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker ended: what it published, and the error that it ended with. Killed ones have no ending."""
+
+    published: tuple[int, ...] = ()
+    error: str | None = None
+    is_expected: bool = True
+
+
+@dataclass
+class Worker:
+    """A running worker as the one who has started it sees it."""
+
+    order: Order
+    process: ForkServerProcess
+    channel: Connection = field(repr=False)
+    ending: Ending | None = None
+
+    def wait_for_gate(self, seconds: float) -> bool:
+        """Whether the worker has reached its next gate; False when it ended before, or did neither in time."""
+        return self._receive(seconds) and self.ending is None
+
+    def go_on(self) -> None:
+        """Let the worker pass the gate that it stands at; harmless when it is dead."""
+        with contextlib.suppress(OSError):
+            self.channel.send(None)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Whether the worker ended in time; gates are opened as it reaches them."""
+        deadline = time.monotonic() + seconds
+        while self.ending is None and self._receive(deadline - time.monotonic()):
+            self.go_on()
+        self.process.join(max(0.0, deadline - time.monotonic()))
+        return not self.process.is_alive()
+
+    def kill(self) -> None:
+        """SIGKILL; works on a paused worker too."""
+        self.process.kill()
+        self.process.join(10)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
+
+    def _receive(self, seconds: float) -> bool:
+        """Take one message; False when none came in time, or the worker died without one."""
+        if not wait([self.channel], max(0.0, seconds)):
+            return False
+        try:
+            message = self.channel.recv()
+        except (EOFError, ConnectionResetError):
+            return False
+        if isinstance(message, Ending):
+            self.ending = message
+        return True
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Starts workers and ends those that are left."""
+
+    log_file: Path
+    context: ForkServerContext = field(repr=False)
+    workers: list[Worker] = field(default_factory=list)
+
+    @classmethod
+    def assemble(cls, log_file: Path) -> Self:
+        """Start the server that workers are forked from; it has the environment of this moment."""
+        # A killed worker cannot give its semaphores back; Python's own tracker does it, and would warn of every one.
+        os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(PRELOADED))
+        return cls(log_file, context)
+
+    def start(self, order: Order) -> Worker:
+        """Start a worker."""
+        here, there = self.context.Pipe()
+        process = self.context.Process(target=_work, args=(order, there, self.log_file), daemon=True)
+        process.start()
+        there.close()
+        worker = Worker(order, process, here)
+        self.workers[:] = [*(each for each in self.workers if each.process.is_alive()), worker]
+        return worker
+
+    def end_all(self) -> Iterable[Worker]:
+        """Kill what is left, paused or not; return it."""
+        left = [each for each in self.workers if each.process.is_alive()]
+        for each in left:
+            each.kill()
+        return left
+
+
+def _work(order: Order, channel: Connection, log_file: Path) -> None:
+    """Run batches until nothing is left, or until an error; report how it ended."""
+    with log_file.open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    channel.send(_run_batches(order, channel))
+
+
+def _run_batches(order: Order, channel: Connection) -> Ending:
+    import logging
+
+    from batchledger import run_batch
+    from batchledger.config import load_pipeline
+    from batchledger.errors import BatchledgerError
+
+    logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
+    logger = logging.getLogger("batchledger")
+    logger.setLevel(logging.INFO)
+
+    def stop_at_gate(point: str) -> None:
+        if point in order.gates:
+            channel.send(point)
+            channel.recv()
+
+    published: list[int] = []
+    try:
+        platform = build_platform_without(order.without, load_pipeline(order.pipeline), stop_at_gate)
+        while batch := run_batch.run_once(platform, order.run):
+            published.append(batch.batch_id)
+    except BatchledgerError as error:
+        logger.warning("%s: %s", type(error).__name__, error)
+        return Ending(tuple(published), f"{type(error).__name__}: {error}")
+    except Exception as error:
+        # The edge of the process: whatever it is, the one who started it is told.
+        logger.exception("unexpected")
+        return Ending(tuple(published), f"{type(error).__name__}: {error}", is_expected=False)
+    return Ending(tuple(published))

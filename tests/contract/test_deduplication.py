@@ -1,0 +1,212 @@
+"""The contract of the Sink port with ``dedupe``: of the records with one message key, one is in the target."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Attempt
+from batchledger.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports import Publication
+from batchledger.record_rules import Deduplication
+from tests.contract import life
+from tests.contract.warehouses import Warehouse
+from tests.fakes.database import Coordinate
+from tests.fakes.work import ROW_SCHEMA
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+MONTH = timedelta(days=30)
+BY_ID = Deduplication(("message_id",), MONTH)
+
+Ids = Mapping[TopicPartition, str]
+"""The message ids of a partition's records in the order of their offsets, one letter each; - is null."""
+
+
+@pytest.fixture
+def store(warehouse: Warehouse) -> Warehouse:
+    """A sink that drops duplicates of ``message_id``."""
+    return warehouse.with_rules(BY_ID)
+
+
+def rows_of(ranges: Sequence[OffsetRange], ids: Ids) -> pa.RecordBatch:
+    rows = [
+        {
+            "_topic": each.partition.topic,
+            "_partition": each.partition.partition,
+            "_offset": each.start + index,
+            "_timestamp": life.NOW,
+            "message_id": None if letter == "-" else letter,
+        }
+        for each in ranges
+        for index, letter in enumerate(ids[each.partition])
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
+
+
+def stage(warehouse: Warehouse, run: str, **ids: str) -> Attempt:
+    """Stage the next records of ``orders``: ``p0="ab"`` are two of partition 0."""
+    by_partition = {TopicPartition("orders", int(name[1:])): letters for name, letters in ids.items()}
+    positions = life.next_offsets(warehouse)
+    ranges = [
+        OffsetRange(each, positions.get(each, 0), positions.get(each, 0) + len(letters))
+        for each, letters in by_partition.items()
+    ]
+    return life.stage(warehouse, life.store(warehouse, *ranges, run=run), run, rows=rows_of(ranges, by_partition))
+
+
+def take(warehouse: Warehouse, run: str, **ids: str) -> Attempt:
+    """Take the next records through the whole life."""
+    attempt = stage(warehouse, run, **ids)
+    life.audit(warehouse, attempt)
+    life.publish(warehouse, attempt)
+    return attempt
+
+
+def duplicates_of(warehouse: Warehouse, attempt: Attempt) -> list[int]:
+    return [each.duplicates for each in warehouse.sink.summarise_staging(attempt)]
+
+
+def visible(warehouse: Warehouse) -> list[Coordinate]:
+    return life.target_coordinates(warehouse)
+
+
+def test_second_record_of_a_key_in_one_batch_is_dropped_and_listed(store: Warehouse) -> None:
+    take(store, "run-1", p0="aba")
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1)]
+    assert list(store.read_duplicates()) == [((ORDERS_0, 2), (ORDERS_0, 0))]
+
+
+def test_lowest_partition_and_offset_wins_within_a_batch(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p1="xa", p0="yxa")
+    assert duplicates_of(store, attempt) == [0, 2]
+    life.audit(store, attempt)
+    assert life.publish(store, attempt) == 3
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
+    assert list(store.read_duplicates()) == [((ORDERS_1, 0), (ORDERS_0, 1)), ((ORDERS_1, 1), (ORDERS_0, 2))]
+
+
+def test_record_whose_key_an_earlier_batch_accepted_is_dropped_and_points_at_it(store: Warehouse) -> None:
+    take(store, "run-1", p0="ab", p1="c")
+    take(store, "run-2", p0="cd", p1="aa")
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 3), (ORDERS_1, 0)]
+    assert list(store.read_duplicates()) == [
+        ((ORDERS_0, 2), (ORDERS_1, 0)),
+        ((ORDERS_1, 1), (ORDERS_0, 0)),
+        ((ORDERS_1, 2), (ORDERS_0, 0)),
+    ]
+
+
+def test_accepted_rows_leave_out_the_duplicates_in_balance_and_target(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="aab")
+    (balance,) = life.balance(store, attempt)
+    assert (balance.accepted, balance.duplicates, balance.unexplained) == (2, 1, 0)
+    life.audit(store, attempt)
+    assert life.publish(store, attempt) == 2
+    counted = dict(store.sink.count_target(store.pipeline))
+    assert counted == {(attempt.batch.batch_id, ORDERS_0): TargetCount(2, 2, 0, 2)}
+
+
+def test_key_with_a_null_is_never_a_duplicate(store: Warehouse) -> None:
+    take(store, "run-1", p0="--")
+    take(store, "run-2", p0="-a")
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2), (ORDERS_0, 3)]
+    assert list(store.read_duplicates()) == []
+
+
+def test_key_of_several_columns_needs_all_of_them_to_be_equal(warehouse: Warehouse) -> None:
+    both = warehouse.with_rules(Deduplication(("message_id", "_partition"), MONTH))
+    take(both, "run-1", p0="aa", p1="a")
+    assert visible(both) == [(ORDERS_0, 0), (ORDERS_1, 0)]
+
+
+@pytest.mark.parametrize(("passed", "dropped"), [(MONTH - timedelta(microseconds=1), [1]), (MONTH, [0])])
+def test_key_is_forgotten_when_the_batch_was_planned_late_enough(
+    store: Warehouse, passed: timedelta, dropped: list[int]
+) -> None:
+    first = take(store, "run-1", p0="a")
+    second = stage(store, "run-2", p0="a")
+    later = replace(second, batch=replace(second.batch, planned_at=first.batch.planned_at + passed))
+    assert duplicates_of(store, later) == dropped
+    life.audit(store, later)
+    assert life.publish(store, later) == 1 - dropped[0]
+    assert len(store.read_duplicates()) == dropped[0]
+
+
+def test_key_that_was_forgotten_and_came_again_is_remembered_anew(warehouse: Warehouse) -> None:
+    fleeting = warehouse.with_rules(Deduplication(("message_id",), timedelta(microseconds=1)))
+    take(fleeting, "run-1", p0="a")
+    take(fleeting, "run-2", p0="aa")
+    assert visible(fleeting) == [(ORDERS_0, 0), (ORDERS_0, 1)]
+    assert list(fleeting.read_duplicates()) == [((ORDERS_0, 2), (ORDERS_0, 1))]
+
+
+def test_i6_counting_duplicates_changes_nothing(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="aa")
+    for _ in range(2):
+        assert duplicates_of(store, attempt) == [1]
+    assert list(store.read_duplicates()) == []
+
+
+def test_record_is_not_a_duplicate_of_itself_when_its_rows_are_published_again(store: Warehouse) -> None:
+    """At least once: the rows of an attempt are committed, and a later attempt of the same batch brings them again."""
+    batch = life.store(store, OffsetRange(ORDERS_0, 0, 3))
+    for run in ("run-1", "run-2"):
+        attempt = life.stage(store, batch, run, rows=rows_of(batch.ranges, {ORDERS_0: "aab"}))
+        assert duplicates_of(store, attempt) == [1]
+        life.audit(store, attempt)
+        with store.ledger.publication(attempt) as publication:
+            assert store.sink.publish(publication) == 2
+    assert list(store.read_duplicates()) == [((ORDERS_0, 1), (ORDERS_0, 0))]
+
+
+def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:
+    warehouse.sink.publish(publication)
+    raise BatchBlockedError("a fault after the rows")
+
+
+def test_i3_publication_that_fails_remembers_nothing(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="aa")
+    life.audit(store, attempt)
+    with pytest.raises(BatchBlockedError), store.ledger.publication(attempt) as publication:
+        fail_after_the_rows(store, publication)
+    assert list(store.read_duplicates()) == []
+    life.publish(store, attempt)
+    assert visible(store) == [(ORDERS_0, 0)]
+
+
+def test_key_that_another_batch_remembered_after_the_audit_refuses_the_publication(store: Warehouse) -> None:
+    """The audit would not have been passed by what is published now."""
+    attempt = stage(store, "run-1", p0="ab")
+    life.audit(store, attempt)
+    store.remember_key("a", (ORDERS_1, 7), attempt.batch.planned_at + MONTH)
+    with pytest.raises(AuditOutdatedError, match="duplicates"):
+        life.publish(store, attempt)
+    assert visible(store) == []
+    assert life.next_offsets(store) == {ORDERS_0: 0}
+
+
+def test_s113_lost_staging_is_told_from_an_outdated_audit(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="aab")
+    life.audit(store, attempt)
+    store.lose_staging()
+    with pytest.raises(StagingLostError) as refused:
+        life.publish(store, attempt)
+    assert type(refused.value) is StagingLostError
+
+
+def test_pipelines_do_not_share_message_keys(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="a")
+    store.remember_key("a", (ORDERS_1, 7), attempt.batch.planned_at + MONTH, pipeline=f"{store.pipeline}_other")
+    assert duplicates_of(store, attempt) == [0]
+    life.audit(store, attempt)
+    assert life.publish(store, attempt) == 1
+
+
+def test_key_column_that_the_rows_do_not_have_is_refused_before_anything_is_written(warehouse: Warehouse) -> None:
+    wrong = warehouse.with_rules(Deduplication(("mesage_id",), MONTH))
+    with pytest.raises(ConfigurationError, match="mesage_id"):
+        stage(wrong, "run-1", p0="a")

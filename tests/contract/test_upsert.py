@@ -1,0 +1,395 @@
+"""The contract of the Sink port with ``mode: upsert``: the target holds the newest state of each key."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Attempt, BatchState
+from batchledger.errors import ConfigurationError, KeyConflictError, StagingLostError, TargetChangedError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_rules import Deduplication, Upsert, VersionBy
+from tests.contract import life
+from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
+from tests.fakes.work import ROW_SCHEMA
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OTHER_TOPIC = TopicPartition("returns", 0)
+KEYED_SCHEMA = pa.schema(
+    [*ROW_SCHEMA, pa.field("carrier", pa.string()), pa.field("flight", pa.int32()), pa.field("delay", pa.int32())]
+)
+DELETING_SCHEMA = KEYED_SCHEMA.append(pa.field("_deleted", pa.bool_()))
+BY_OFFSET = Upsert(("carrier", "flight"))
+BY_TIMESTAMP = Upsert(("carrier", "flight"), VersionBy.TIMESTAMP)
+
+State = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: its key, its value (None deletes the key), where it is written, and when."""
+
+    carrier: str | None
+    delay: int | None
+    partition: TopicPartition = P0
+    minute: int = 0
+    message_id: str | None = None
+    flight: int = 1
+
+
+@dataclass
+class Story:
+    """A pipeline's batches, in the order in which they were planned."""
+
+    warehouse: Warehouse
+    schema: pa.Schema = DELETING_SCHEMA
+    attempts: list[Attempt] = field(default_factory=list)
+    records: list[tuple[Record, int]] = field(default_factory=list)
+
+    def stage(self, *records: Record) -> Attempt:
+        """Stage the next batch."""
+        run, positions = f"run-{len(self.attempts)}", life.next_offsets(self.warehouse)
+        ranges, rows = [], []
+        for partition, group in groupby(sorted(records, key=lambda each: each.partition), lambda each: each.partition):
+            start = positions.get(partition, 0)
+            placed = [(record, start + index) for index, record in enumerate(group)]
+            ranges.append(OffsetRange(partition, start, start + len(placed)))
+            rows.extend(_as_row(record, offset) for record, offset in placed)
+            self.records.extend(placed)
+        batch = life.store(self.warehouse, *ranges, run=run)
+        staged = pa.RecordBatch.from_pylist(rows, schema=self.schema)
+        attempt = life.stage(self.warehouse, batch, run, rows=staged)
+        self.attempts.append(attempt)
+        return attempt
+
+    def publish(self, *records: Record) -> Attempt:
+        """Take the next batch through its whole life."""
+        attempt = self.stage(*records)
+        life.audit(self.warehouse, attempt)
+        life.publish(self.warehouse, attempt)
+        return attempt
+
+    def publish_again(self, number: int) -> None:
+        """Bring the rows of a published batch once more."""
+        with self.warehouse.ledger.publication(self.attempts[number], BatchState.PUBLISHED) as publication:
+            self.warehouse.sink.publish(publication)
+
+    def state(self) -> State:
+        """What a reader of the target sees."""
+        rows = self.warehouse.read_target()
+        state = {(row["carrier"], row["flight"]): row["delay"] for row in rows}
+        assert len(state) == len(rows), "a key is there twice"
+        return state
+
+    def newest(self, version: VersionBy) -> State:
+        """The model: the newest record of each key says its state."""
+        state: dict[tuple[Any, int], int | None] = {}
+        for record, _ in sorted(self.records, key=lambda each: _version(*each, version)):
+            state[record.carrier, record.flight] = record.delay
+        return {key: delay for key, delay in state.items() if delay is not None}
+
+
+def _version(record: Record, offset: int, by: VersionBy) -> tuple[Any, ...]:
+    return (record.minute if by is VersionBy.TIMESTAMP else 0, record.partition, offset)
+
+
+def _as_row(record: Record, offset: int) -> Mapping[str, Any]:
+    return {
+        "_topic": record.partition.topic,
+        "_partition": record.partition.partition,
+        "_offset": offset,
+        "_timestamp": life.NOW + timedelta(minutes=record.minute),
+        "message_id": record.message_id,
+        "carrier": record.carrier,
+        "flight": record.flight,
+        "delay": record.delay,
+        "_deleted": record.delay is None,
+    }
+
+
+@pytest.fixture
+def story(warehouse: Warehouse) -> Story:
+    """A sink that updates (carrier, flight), newest by offset."""
+    return Story(warehouse.with_rules(upsert=BY_OFFSET))
+
+
+@pytest.fixture
+def timed(warehouse: Warehouse) -> Story:
+    """The same, newest by timestamp."""
+    return Story(warehouse.with_rules(upsert=BY_TIMESTAMP))
+
+
+def test_last_record_of_a_key_in_one_batch_wins(story: Story) -> None:
+    story.publish(Record("AA", 1), Record("DL", 7), Record("AA", 2), Record("AA", 3))
+    assert story.state() == {("AA", 1): 3, ("DL", 1): 7}
+
+
+def test_later_batch_replaces_the_row_of_its_key_whole(story: Story) -> None:
+    story.publish(Record("AA", 1), Record("DL", 7))
+    second = story.publish(Record("AA", 5, message_id="m2"))
+    (row,) = [row for row in story.warehouse.read_target() if row["carrier"] == "AA"]
+    where = (row["_offset"], row["_batch_id"], row["message_id"], row["delay"])
+    assert where == (2, second.batch.batch_id, "m2", 5)
+    assert "_deleted" not in row
+
+
+def test_key_needs_all_of_its_columns_to_be_equal(story: Story) -> None:
+    story.publish(Record("AA", 1, flight=1), Record("AA", 2, flight=2))
+    assert story.state() == {("AA", 1): 1, ("AA", 2): 2}
+
+
+def test_tombstone_deletes_its_key_and_a_newer_record_brings_it_back(story: Story) -> None:
+    story.publish(Record("AA", 1), Record("DL", 7))
+    story.publish(Record("AA", None))
+    assert story.state() == {("DL", 1): 7}
+    assert story.warehouse.count_deleted_keys() == 1
+    story.publish(Record("AA", 9))
+    assert story.state() == {("AA", 1): 9, ("DL", 1): 7}
+    assert story.warehouse.count_deleted_keys() == 0
+
+
+def test_last_record_of_a_batch_decides_between_update_and_deletion(story: Story) -> None:
+    story.publish(Record("AA", 1), Record("AA", None), Record("DL", None), Record("DL", 2))
+    assert story.state() == {("DL", 1): 2}
+
+
+def test_older_record_published_again_does_not_overwrite_a_newer_one(story: Story) -> None:
+    story.publish(Record("AA", 1))
+    story.publish(Record("AA", 2))
+    story.publish_again(0)
+    assert story.state() == {("AA", 1): 2}
+
+
+def test_older_record_published_again_does_not_bring_back_a_deleted_key(story: Story) -> None:
+    story.publish(Record("AA", 1))
+    story.publish(Record("AA", None))
+    for _ in range(2):
+        story.publish_again(0)
+        assert story.state() == {}
+
+
+def test_older_tombstone_published_again_does_not_make_a_deletion_older(story: Story) -> None:
+    story.publish(Record("AA", None))
+    story.publish(Record("AA", 1))
+    story.publish(Record("AA", None))
+    for number in (0, 1):
+        story.publish_again(number)
+    assert story.state() == {}
+
+
+def test_older_tombstone_published_again_does_not_delete_a_newer_row(story: Story) -> None:
+    story.publish(Record("AA", 1), Record("AA", None))
+    story.publish(Record("AA", 3))
+    story.publish_again(0)
+    assert story.state() == {("AA", 1): 3}
+    assert story.warehouse.count_deleted_keys() == 0
+    story.publish(Record("AA", None))
+    story.publish_again(1)
+    assert story.state() == {}
+
+
+def test_tombstone_of_a_key_that_never_was_is_remembered_too(timed: Story) -> None:
+    timed.publish(Record("AA", None, minute=5))
+    timed.publish(Record("AA", 1, minute=4))
+    assert timed.state() == {}
+
+
+def test_every_staged_row_counts_as_accepted(story: Story) -> None:
+    attempt = story.stage(Record("AA", 1), Record("AA", 2), Record("AA", None), Record("DL", 7))
+    (balance,) = life.balance(story.warehouse, attempt)
+    assert (balance.accepted, balance.unexplained) == (4, 0)
+    life.audit(story.warehouse, attempt)
+    assert life.publish(story.warehouse, attempt) == 4
+    counted = dict(story.warehouse.sink.count_target(story.warehouse.pipeline))
+    assert counted == {(attempt.batch.batch_id, P0): TargetCount(1, 1, 3, 3, repeated_keys=0)}
+
+
+def test_key_in_two_partitions_is_refused_by_coordinates_and_nothing_is_published(story: Story) -> None:
+    attempt = story.stage(Record("DL", 1), Record("AA", 1, P0), Record("AA", 2, P1))
+    life.audit(story.warehouse, attempt)
+    with pytest.raises(KeyConflictError, match=r"orders\[0\]@1 and orders\[1\]@0"):
+        life.publish(story.warehouse, attempt)
+    assert story.state() == {}
+    assert set(life.next_offsets(story.warehouse).values()) == {0}
+
+
+@pytest.mark.parametrize("before", [Record("AA", 1, P0), Record("AA", None, P0)], ids=["row", "tombstone"])
+@pytest.mark.parametrize("other", [P1, OTHER_TOPIC], ids=str)
+def test_key_that_an_earlier_batch_had_in_another_partition_is_refused(
+    story: Story, before: Record, other: TopicPartition
+) -> None:
+    story.publish(before)
+    state = story.state()
+    attempt = story.stage(Record("DL", 1, other), Record("AA", 2, other))
+    life.audit(story.warehouse, attempt)
+    with pytest.raises(KeyConflictError, match=r"(@1 and orders\[0\]@0)|(orders\[0\]@0 and .*@1)"):
+        life.publish(story.warehouse, attempt)
+    assert story.state() == state
+
+
+def test_version_by_timestamp_orders_the_records_of_several_partitions(timed: Story) -> None:
+    timed.publish(Record("AA", 1, P1, minute=5), Record("AA", 2, P0, minute=3))
+    assert timed.state() == {("AA", 1): 1}
+    timed.publish(Record("AA", 3, P0, minute=5), Record("AA", 4, P0, minute=1))
+    assert timed.state() == {("AA", 1): 1}
+    timed.publish(Record("AA", 5, P0, minute=6))
+    assert timed.state() == {("AA", 1): 5}
+
+
+def test_null_in_the_key_is_refused_by_coordinates(story: Story) -> None:
+    attempt = story.stage(Record("AA", 1), Record(None, 2))
+    life.audit(story.warehouse, attempt)
+    with pytest.raises(KeyConflictError, match=r"orders\[0\]@1"):
+        life.publish(story.warehouse, attempt)
+    assert story.state() == {}
+
+
+def test_target_without_a_unique_index_on_the_key_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
+    Story(warehouse, KEYED_SCHEMA).publish(Record("AA", 1))
+    late = Story(warehouse.with_rules(upsert=BY_OFFSET), KEYED_SCHEMA)
+    with pytest.raises(TargetChangedError, match=r"no unique index on exactly .*carrier.*flight"):
+        late.stage(Record("AA", 2))
+
+
+def test_key_column_that_the_rows_do_not_have_is_refused(warehouse: Warehouse) -> None:
+    with pytest.raises(ConfigurationError, match="tail"):
+        Story(warehouse.with_rules(upsert=Upsert(("tail",)))).stage(Record("AA", 1))
+
+
+def test_s113_lost_staging_is_not_taken_for_a_batch_without_updates(story: Story) -> None:
+    attempt = story.stage(Record("AA", 1))
+    life.audit(story.warehouse, attempt)
+    story.warehouse.lose_staging()
+    with pytest.raises(StagingLostError):
+        life.publish(story.warehouse, attempt)
+
+
+def test_duplicates_are_dropped_before_rows_become_updates(warehouse: Warehouse) -> None:
+    """A message that is delivered again, late, must not win as the last record of its key."""
+    rules = Deduplication(("message_id",), timedelta(days=30))
+    story = Story(warehouse.with_rules(rules, BY_OFFSET))
+    story.publish(Record("AA", 1, message_id="m1"), Record("AA", 2, message_id="m2"))
+    attempt = story.stage(Record("AA", 1, message_id="m1"), Record("DL", 7, message_id="m3"))
+    assert [each.duplicates for each in story.warehouse.sink.summarise_staging(attempt)] == [1]
+    life.audit(story.warehouse, attempt)
+    assert life.publish(story.warehouse, attempt) == 1
+    assert story.state() == {("AA", 1): 2, ("DL", 1): 7}
+
+
+def test_deleted_keys_belong_to_their_pipeline(story: Story) -> None:
+    story.publish(Record("AA", None))
+    for other in open_another(story.warehouse):
+        its = Story(other)
+        its.publish(Record("AA", 1))
+        assert its.state() == {("AA", 1): 1}
+
+
+def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
+    """Another pipeline with a target of its own in the same database."""
+    if isinstance(warehouse, MemoryWarehouse):
+        yield MemoryWarehouse(warehouse.database, table="returns", upsert=BY_OFFSET)
+    elif isinstance(warehouse, PostgresWarehouse):
+        for other in open_postgres(warehouse.dsn):
+            yield other.with_rules(upsert=BY_OFFSET)
+
+
+KEYS = {"AA": P0, "DL": P0, "UA": P1}
+DELAYS = st.none() | st.integers(0, 99)
+STABLE = st.sampled_from(sorted(KEYS)).flatmap(lambda key: st.builds(Record, st.just(key), DELAYS, st.just(KEYS[key])))
+ANYWHERE = st.builds(Record, st.sampled_from(sorted(KEYS)), DELAYS, st.sampled_from([P0, P1]), st.integers(0, 3))
+
+
+def histories(record: st.SearchStrategy[Record]) -> st.SearchStrategy[Sequence[tuple[Sequence[Record], Sequence[int]]]]:
+    """Batches, each followed by numbers that choose which earlier ones are published again."""
+    again = st.lists(st.integers(0, 9), max_size=3)
+    return st.lists(st.tuples(st.lists(record, min_size=1, max_size=6), again), min_size=1, max_size=5)
+
+
+@contextmanager
+def in_memory() -> Iterator[Warehouse]:
+    yield MemoryWarehouse()
+
+
+def follow(
+    open_warehouse: Callable[[], Any], rules: Upsert, history: Sequence[tuple[Sequence[Record], Sequence[int]]]
+) -> None:
+    """After every publication, of a new batch or of an old one, the target is what the model says."""
+    with open_warehouse() as warehouse:
+        story = Story(warehouse.with_rules(upsert=rules))
+        for records, again in history:
+            story.publish(*records)
+            assert story.state() == story.newest(rules.version)
+            for number in again:
+                story.publish_again(number % len(story.attempts))
+                assert story.state() == story.newest(rules.version)
+
+
+@given(histories(STABLE))
+@settings(max_examples=150, deadline=None)
+def test_any_history_by_offset_gives_the_newest_state_in_memory(history: Any) -> None:
+    follow(in_memory, BY_OFFSET, history)
+
+
+@given(histories(ANYWHERE))
+@settings(max_examples=150, deadline=None)
+def test_any_history_by_timestamp_gives_the_newest_state_in_memory(history: Any) -> None:
+    follow(in_memory, BY_TIMESTAMP, history)
+
+
+def test_any_history_gives_the_newest_state_on_postgres(warehouse_dsn: str) -> None:
+    """Fewer examples of the same property: each needs a schema and dozens of transactions."""
+
+    @given(histories(STABLE), histories(ANYWHERE))
+    # Without shrinking, which would take minutes against a real database.
+    @settings(max_examples=5, deadline=None, phases=[Phase.generate], database=None)
+    def holds(stable: Any, anywhere: Any) -> None:
+        follow(lambda: contextmanager(open_postgres)(warehouse_dsn), BY_OFFSET, stable)
+        follow(lambda: contextmanager(open_postgres)(warehouse_dsn), BY_TIMESTAMP, anywhere)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("index", "fits"),
+    [
+        ("create unique index on {} (flight, carrier)", True),
+        ("create unique index on {} (carrier, flight) include (delay)", True),
+        ("create unique index on {} (carrier)", False),
+        ("create unique index on {} (carrier, flight, delay)", False),
+        ("create unique index on {} (carrier, flight) where delay > 0", False),
+        ("create unique index on {} (carrier, (flight + 0))", False),
+        ("alter table {} add unique (carrier, flight) deferrable", False),
+        ("create index on {} (carrier, flight)", False),
+    ],
+)
+def test_table_made_by_hand_is_taken_with_an_index_that_on_conflict_can_use(
+    warehouse_dsn: str, index: str, fits: bool
+) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        table = sql.Identifier(warehouse.schema, "orders")
+        with psycopg.connect(warehouse_dsn) as connection:
+            connection.execute(sql.SQL("create schema {}").format(sql.Identifier(warehouse.schema)))
+            connection.execute(
+                sql.SQL(
+                    "create table {} (message_id text, carrier text, flight int, delay bigint, note text, "
+                    "_topic text, _partition int, _offset bigint, _timestamp timestamptz, _batch_id bigint)"
+                ).format(table)
+            )
+            connection.execute(sql.SQL(index).format(table))
+        story = Story(warehouse.with_rules(upsert=BY_OFFSET))
+        if fits:
+            story.publish(Record("AA", 1))
+            assert story.state() == {("AA", 1): 1}
+        else:
+            with pytest.raises(TargetChangedError, match="no unique index"):
+                story.stage(Record("AA", 1))

@@ -1,0 +1,93 @@
+"""Torture as people start it, and its controls: each protection taken out of the platform must be found."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from batchledger.stack.processes import STACK_COOKIE
+from tests.conftest import ROOT, SERVICES
+
+KIND_BY_PROTECTION = {
+    "fencing": "duplicated",
+    "compare_and_swap": "duplicated",
+    "read_committed": "phantom",
+    "one_transaction": "duplicated",
+}
+COMMAND = ("-c", "from batchledger.cli import main; main()", "torture")
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run_python(local: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose stack lives in a folder of its own."""
+    environment = {**os.environ, "BATCHLEDGER_LOCAL": str(local)}
+    # The settings of this test run's stack are not those of torture's.
+    for name in ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "BATCHLEDGER_PIPELINES"):
+        environment.pop(name, None)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+
+
+def find_processes(local: Path) -> list[psutil.Process]:
+    """What is left of torture's stack."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(STACK_COOKIE) == str(local / "torture"):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def controls() -> Mapping[str, Any]:
+    """The report of each control, all of one stack."""
+    done = run_python(SERVICES.home.local / "controls", "-m", "tests.faults.torture_controls")
+    assert done.returncode == 0, done.stderr[-3000:]
+    reports: Mapping[str, Any] = json.loads(done.stdout)
+    return reports
+
+
+@pytest.mark.parametrize(("protection", "kind"), KIND_BY_PROTECTION.items())
+def test_without_a_protection_torture_finds_the_promise_broken(
+    controls: Mapping[str, Any], protection: str, kind: str
+) -> None:
+    """S35, S57: the negative controls."""
+    report = controls[protection]
+    (mode,) = report["modes"]
+    assert (report["keeps_promises"], mode["mode"]) == (False, "exactly_once")
+    assert set(mode["violations"]) == {kind}
+    assert mode["examples"][kind]
+
+
+def test_every_protection_has_its_control(controls: Mapping[str, Any]) -> None:
+    assert set(controls) == set(KIND_BY_PROTECTION)
+
+
+def test_torture_tells_what_each_mode_did_and_leaves_nothing_running() -> None:
+    """Three rounds, one a mode; in the weaker ones a worker is killed between the two commits."""
+    local = SERVICES.home.local / "torture-command"
+    file = local.with_suffix(".json")
+    done = run_python(local, *COMMAND, "--rounds", "3", "--seed", "5", "--json", "--report", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert json.loads(file.read_text()) == report
+    assert "batchledger torture --rounds 3 --mode all --seed 5" in done.stderr
+    found = {mode["mode"]: (mode["keeps_promise"], mode["anomaly_seen"]) for mode in report["modes"]}
+    assert found == {"exactly_once": (True, None), "at_least_once": (True, True), "at_most_once": (True, True)}
+    assert report["surprises"] == []
+    assert find_processes(local) == []
+
+
+def test_unknown_mode_is_a_matter_of_usage() -> None:
+    done = run_python(SERVICES.home.local / "usage", *COMMAND, "--mode", "maybe_once")
+    assert done.returncode == 2
+    assert "maybe_once" in done.stderr

@@ -1,0 +1,84 @@
+"""One protection switched off, the same machine: it must find what the protection prevents, or it proves nothing."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from batchledger.accounting import IntegrityCheck
+from batchledger.batch import DeliveryMode
+from batchledger.offsets import OffsetRange
+from tests.fakes.ledger import ALL_PROTECTIONS, Protection
+from tests.fakes.source import MemoryBroker, Record
+from tests.machine.machine import OpenWorld, PlatformMachine
+from tests.machine.worlds import MemoryWorld
+
+
+class ImpatientMachine(PlatformMachine):
+    """Only what the steps themselves show counts: a pipeline that gets stuck at the end is not what is looked for."""
+
+    def come_to_rest(self) -> None:
+        """Leave everything as it is."""
+
+
+def find_violation(open_world: OpenWorld, machine: type[PlatformMachine] = ImpatientMachine) -> None:
+    """Look for a schedule that violates exactly_once, and raise the assertion that it violates."""
+    run_state_machine_as_test(
+        lambda: machine(open_world, DeliveryMode.EXACTLY_ONCE),
+        settings=settings(
+            max_examples=2000,
+            stateful_step_count=40,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            # The first violation is enough; nobody has to read it.
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_without_fencing_a_superseded_attempt_is_not_stopped() -> None:
+    unfenced = partial(MemoryWorld, protections=ALL_PROTECTIONS - {Protection.ATTEMPTS_FENCED})
+    with pytest.raises(AssertionError, match="I4: "):
+        find_violation(unfenced)
+
+
+def test_without_compare_and_swap_the_same_offsets_are_published_twice() -> None:
+    """Two more protections stand behind it, which each refuse the stale plan alone: the audit and the constraint."""
+    uncompared = partial(
+        MemoryWorld,
+        protections=ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED, Protection.OVERLAPS_REFUSED},
+        ignored_checks=frozenset({IntegrityCheck.RANGES_MEET_POSITION}),
+    )
+    with pytest.raises(AssertionError, match="I2: "):
+        find_violation(uncompared)
+
+
+class UncommittedBroker(MemoryBroker):
+    """A broker that is read under read_uncommitted: it shows the records of aborted transactions."""
+
+    def read(self, range_: OffsetRange) -> Iterator[tuple[int, Record]]:
+        """Yield every record of the range, after the refusals of the other one."""
+        list(super().read(range_))
+        for offset in range(range_.start, range_.until):
+            record = self.partitions[range_.partition].find_any(offset)
+            if record is not None:
+                yield offset, record
+
+
+def test_under_read_uncommitted_aborted_records_become_visible() -> None:
+    """S35."""
+    with pytest.raises(AssertionError, match=r"I3 of exactly_once: \{'surplus': \{Row"):
+        find_violation(lambda delivery, limits: MemoryWorld(delivery, limits, UncommittedBroker()), PlatformMachine)
+
+
+@pytest.mark.parametrize(
+    ("order", "consequence"), [(DeliveryMode.AT_LEAST_ONCE, "surplus"), (DeliveryMode.AT_MOST_ONCE, "lost")]
+)
+def test_rows_and_position_in_two_transactions_are_seen_apart(order: DeliveryMode, consequence: str) -> None:
+    with pytest.raises(AssertionError, match=rf"I3 of exactly_once: \{{'{consequence}': \{{Row"):
+        find_violation(partial(MemoryWorld, real_delivery=order))

@@ -1,0 +1,95 @@
+"""The idempotent consumer through whole runs: batches, restarts and crashes at every point of every delivery mode."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.batch import DeliveryMode
+from batchledger.offsets import TopicPartition
+from batchledger.planning import Limits
+from batchledger.record_rules import Deduplication
+from batchledger.verification import PublishedRange, verify_history
+from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
+from tests.fakes.sink import MemorySink
+from tests.fakes.world import PIPELINE, World
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CRASHES = [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
+
+
+@pytest.fixture
+def world() -> World:
+    """Batches of at most three records over two partitions, in which ids come again."""
+    world = World(
+        limits=Limits(max_records=3), deduplication=Deduplication(("message_id",), remember=timedelta(days=30))
+    )
+    world.broker.create_topic("orders", 2)
+    send(world, ORDERS_0, "abacadae")
+    send(world, ORDERS_1, "aafgf")
+    return world
+
+
+def send(world: World, partition: TopicPartition, ids: str) -> None:
+    world.broker.append(partition, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
+
+
+def catch_up(world: World, run: str = "catch-up") -> None:
+    while run_batch.run_once(world.process(), run) is not None:
+        pass
+
+
+def copies_by_id(world: World) -> Counter[str]:
+    return Counter(row["message_id"] for row in MemorySink(world.database, "orders").read_target())
+
+
+def assert_proved(world: World) -> None:
+    """The ledger's balances and the target agree, as ``verify`` sees them."""
+    stored = world.database.committed.batches.values()
+    published = [
+        PublishedRange(each.batch.batch_id, line.range, line.accepted, line.quarantined, line.unexplained)
+        for each in stored
+        for line in each.balances
+    ]
+    positions = world.process().ledger.load_positions(PIPELINE)
+    target = MemorySink(world.database, "orders").count_target(PIPELINE)
+    verification = verify_history(PIPELINE, positions, published, target, {})
+    assert verification.holds, verification.findings
+
+
+def test_each_message_id_is_visible_once_whatever_the_batches(world: World) -> None:
+    catch_up(world)
+    assert copies_by_id(world) == Counter("abcdefg")
+    counted = [line for each in world.database.committed.batches.values() for line in each.balances]
+    assert sum(line.duplicates for line in counted) == 6
+    assert sum(len(listed) for listed in world.database.committed.duplicates.values()) == 6
+    assert_proved(world)
+
+
+@pytest.mark.parametrize(("delivery", "point"), CRASHES)
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_crash_while_a_batch_with_duplicates_is_published_then_a_retry(
+    world: World, delivery: DeliveryMode, point: str, run: str
+) -> None:
+    """The same run goes on, or another one takes over; the weaker modes do to a batch what they say, and no more."""
+    world.delivery = delivery
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    catch_up(world, run)
+    if copies_after_crash(delivery, point) == 0:
+        # The keys of the lost rows were not remembered, so a later record with the same key is accepted.
+        assert set(copies_by_id(world).values()) == {1}
+        assert set("abcdefg") - set(copies_by_id(world)) <= {"b"}
+    elif copies_after_crash(delivery, point) == 1:
+        assert copies_by_id(world) == Counter("abcdefg")
+        assert_proved(world)
+    else:
+        assert set(copies_by_id(world)) == set("abcdefg")
+        assert set(copies_by_id(world).values()) <= {1, 2}
+
+
+def test_negative_control_without_deduplication_the_ids_do_repeat(world: World) -> None:
+    world.deduplication = None
+    catch_up(world)
+    assert copies_by_id(world) == Counter("abacadae" + "aafgf")

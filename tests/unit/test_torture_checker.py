@@ -1,0 +1,73 @@
+"""The checker names every kind of difference between log and target, and nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from batchledger.torture.checker import Differences, Row, compare
+from batchledger.torture.records import Record
+
+LOG = {
+    (offset % 2, offset): Record.make(f"id{offset}", f"key{offset % 2}", sequence=offset // 2) for offset in range(6)
+}
+ROWS = [
+    Row(record, "topic", partition, offset, batch_id=offset // 2 + 1) for (partition, offset), record in LOG.items()
+]
+KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
+
+
+def found(rows: list[Row], acknowledged: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """The differences that are not empty."""
+    differences = compare(LOG, rows, acknowledged)
+    return {kind: list(getattr(differences, kind)) for kind in KINDS if getattr(differences, kind)}
+
+
+def test_log_and_target_agree() -> None:
+    assert compare(LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
+        records=6, rows=6, lost=[], duplicated=[], phantom=[], out_of_order=[], wrong_value=[], broker_lost=[]
+    )
+
+
+def test_every_kind_of_difference_is_tested_here() -> None:
+    assert {each.name for each in fields(Differences)} - {"records", "rows"} == set(KINDS)
+
+
+def test_record_without_a_row_is_lost() -> None:
+    assert found(ROWS[1:]) == {"lost": ["id0"]}
+
+
+def test_record_with_two_rows_is_duplicated() -> None:
+    again = replace(ROWS[0], batch_id=9)
+    assert found([*ROWS, again]) == {"duplicated": ["id0"]}
+
+
+def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
+    log = {**LOG, (0, 6): LOG[0, 0]}
+    differences = compare(log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
+    assert (differences.lost, differences.duplicated) == ([], [])
+
+
+def test_row_of_an_aborted_record_is_a_phantom() -> None:
+    aborted = Row(Record.make("aborted", "key9", 0), "topic", 0, 99, batch_id=1)
+    assert found([*ROWS, aborted]) == {"phantom": ["aborted"]}
+
+
+def test_record_that_arrives_behind_a_later_one_of_its_key_is_out_of_order() -> None:
+    late = [replace(each, batch_id=7) if each.record.record_id == "id0" else each for each in ROWS]
+    assert found(late) == {"out_of_order": ["id0"]}
+
+
+def test_repeating_a_batch_is_no_disorder() -> None:
+    """What at_least_once may do: the first arrivals are in order."""
+    repeated = [replace(each, batch_id=each.batch_id + 3) for each in ROWS]
+    assert set(found([*ROWS, *repeated])) == {"duplicated"}
+
+
+@pytest.mark.parametrize("change", [{"payload": "other"}, {"sequence": 77}])
+def test_row_that_is_not_what_the_log_holds_has_a_wrong_value(change: dict[str, object]) -> None:
+    changed = replace(ROWS[5], record=replace(ROWS[5].record, **change))  # type: ignore[arg-type]
+    assert found([*ROWS[:5], changed]) == {"wrong_value": ["id5"]}
+
+
+def test_acknowledged_record_that_the_log_does_not_hold_is_the_brokers_loss() -> None:
+    assert found(ROWS, ("id0", "gone")) == {"broker_lost": ["gone"]}
