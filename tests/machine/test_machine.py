@@ -30,6 +30,7 @@ def hold_always(open_world: OpenWorld, delivery: DeliveryMode, schedules: int, s
     [(DeliveryMode.EXACTLY_ONCE, 200), (DeliveryMode.AT_LEAST_ONCE, 75), (DeliveryMode.AT_MOST_ONCE, 75)],
 )
 def test_invariants_hold_in_memory_whatever_happens_in_whatever_order(delivery: DeliveryMode, schedules: int) -> None:
+    """S40: expiry and new partitions at random, with everything else."""
     hold_always(MemoryWorld, delivery, schedules, steps=40)
 
 
