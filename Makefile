@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early.
-TESTS := $(wildcard tests/unit tests/contract tests/dags tests/integration tests/faults tests/e2e)
+TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/faults tests/e2e)
 
 .PHONY: help setup up down demo torture test lint
 .DELETE_ON_ERROR:

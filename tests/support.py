@@ -85,6 +85,11 @@ class TestPipeline:
             producer.produce(self.name, value=value, partition=partition, **more)
         assert producer.flush(30) == 0
 
+    def send_keyed(self, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> None:
+        """Write (partition, key, value) as they are."""
+        for partition, key, value in records:
+            self.send_raw([(partition, value)], key=key)
+
     def send_in_transaction(self, values: Sequence[bytes], partition: int, commit: bool) -> None:
         """Write values in one transaction, then commit or abort it."""
         producer = Producer({**self.workplace.kafka_options, "transactional.id": uuid.uuid4().hex})

@@ -19,6 +19,16 @@ def nothing(rows: DataFrame) -> DataFrame:
     return rows.where(F.lit(False))
 
 
+def mark_late(rows: DataFrame) -> DataFrame:
+    """Add a column, keep everything else: ``_deleted`` too."""
+    return rows.withColumn("is_late", F.col("delay") > 15)
+
+
+def forget_deletions(rows: DataFrame) -> DataFrame:
+    """Break the contract of a pipeline whose tombstones delete."""
+    return rows.drop("_deleted")
+
+
 def with_total(rows: DataFrame) -> DataFrame:
     """Use the rows twice: every row gets the number of all."""
     return rows.crossJoin(rows.agg(F.count("*").alias("total")))

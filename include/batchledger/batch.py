@@ -76,12 +76,29 @@ class Attempt:
 
 def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
     """Say by whom ``attempt`` was superseded, given the batch as the ledger has it now."""
+    if found.state is BatchState.DISCARDED:
+        return closed(found, attempt.run)
     return FencedError(
         f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
         f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
         batch_id=found.batch_id,
         attempt=found.attempt,
     )
+
+
+def closed(found: Batch, run: str) -> FencedError:
+    """Say why no attempt of ``run`` may be opened any more: the batch is published, or a person discarded it."""
+    if found.state is BatchState.DISCARDED:
+        message = (
+            f"{found.label} was discarded by a person's decision, run {run} changes nothing. See who and why: "
+            f"batchledger batch {found.batch_id}. What is left of its offsets is planned again."
+        )
+    else:
+        message = (
+            f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has it "
+            f"{found.state}. Nothing is left to do for run {run}."
+        )
+    return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
 
 
 def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) -> PositionConflictError:

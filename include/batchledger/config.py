@@ -23,7 +23,7 @@ from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, SinkMode, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
 from batchledger.run_batch import PipelineRules
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -125,6 +125,7 @@ class SourceConfig(_Section):
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
     @property
@@ -206,6 +207,25 @@ class PipelineConfig(_Section):
             _require_declared("sink.key", self.sink.key or [], self.source.columns)
         return self
 
+    @model_validator(mode="after")
+    def _tombstones_fit(self) -> "PipelineConfig":
+        key, tombstones = self.sink.key or [], self.source.tombstones
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.mode is SinkMode.UPSERT:
+            raise ValueError(
+                "source.tombstones: keep makes rows without a key, which sink.mode upsert refuses; allowed: "
+                "quarantine, skip, delete, or a transform that gives them one"
+            )
+        if tombstones is TombstonePolicy.DELETE:
+            if self.sink.mode is not SinkMode.UPSERT:
+                raise ValueError("source.tombstones: delete needs sink.mode: upsert, which knows the rows by a key")
+            _require_declared("sink.key", key, self.source.columns)
+            if self.dedupe is not None and set(self.dedupe.key) <= set(key):
+                raise ValueError(
+                    "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
+                    "that is not in sink.key"
+                )
+        return self
+
     @property
     def deduplication(self) -> Deduplication | None:
         """The idempotent consumer, where the file asks for it."""
@@ -227,6 +247,20 @@ class PipelineConfig(_Section):
             has_transform=self.transform is not None,
             delivery=self.delivery,
         )
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that appears twice, which YAML forbids: else the last one would silently win (S28)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """See the base class. Raises yaml.YAMLError."""
+        seen = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
+            seen.append(key)
+        return super().construct_mapping(node, deep)
 
 
 def pipelines_folder() -> Path:
@@ -254,7 +288,7 @@ def load_pipeline(name: str) -> PipelineConfig:
 def read_pipeline_file(path: Path) -> PipelineConfig:
     """Read and validate one file. Raises ConfigurationError that lists every fault with file, key and value."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 -- a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
     if not isinstance(content, dict):

@@ -200,8 +200,9 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
-        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "duplicates", "checks")}
-        print_json({**_batch_as_json(batch), **parts})
+        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
+        duplicates = {"count": _count_duplicates(history), "first": history.duplicates}
+        print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     _out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
@@ -242,10 +243,13 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     return table
 
 
+def _count_duplicates(history: BatchHistory) -> int:
+    return sum(each.duplicates or 0 for each in history.ranges)
+
+
 def _duplicates_table(history: BatchHistory) -> Table:
-    total = sum(each.duplicates or 0 for each in history.ranges)
     shown = len(history.duplicates)
-    table = _table(f"Duplicates, {shown:,} of {total:,}", "dropped", "came first")
+    table = _table(f"Duplicates, {shown:,} of {_count_duplicates(history):,}", "dropped", "came first")
     for each in history.duplicates:
         first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
         table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)

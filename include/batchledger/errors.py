@@ -62,6 +62,12 @@ class PositionConflictError(BatchledgerError):
     """The stored position is not the one that the batch starts from: somebody else moved it."""
 
 
+class PlanOvertakenError(PositionConflictError):
+    """Another run moved the position between choosing ranges and storing them; choosing again is all it needs."""
+
+    retryable = True
+
+
 class PredecessorPendingError(PositionConflictError):
     """The position has not reached the start of the batch: an earlier one is not published yet (S58)."""
 

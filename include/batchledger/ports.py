@@ -187,8 +187,16 @@ class Ledger(Protocol):
 class EvidenceWriter(Protocol):
     """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
 
-    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: "pa.Table | None") -> None:
+    def write(
+        self,
+        reader: int,
+        visible: Sequence[OffsetRange],
+        quarantined: "pa.Table | None",
+        tombstones: Sequence[OffsetRange] = (),
+    ) -> None:
         """Write the offsets that were seen and the records that could not be decoded, all or nothing.
+
+        ``tombstones`` are those of ``visible`` that were skipped because they have no value.
 
         Called once a reading task has come to its end; ``reader`` is the number of its part of the read.
         Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema

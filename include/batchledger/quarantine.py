@@ -1,4 +1,4 @@
-"""The form in which undecodable records travel from the reading tasks to the ledger: one record a row."""
+"""The form in which records that become no row travel from the reading tasks to the ledger: one record a row."""
 
 import pyarrow as pa
 
@@ -15,3 +15,6 @@ QUARANTINE_SCHEMA = pa.schema(
     ]
 )
 """``key`` and ``value`` are the record's bytes; ``headers`` is JSON text, a list of {key, value}, values in base64."""
+
+SKIPPED_TOMBSTONE = "a tombstone, skipped"
+"""In the place of an error: the record is neither a row nor undecodable, and is only counted."""

@@ -8,6 +8,19 @@ from datetime import timedelta
 from enum import StrEnum
 
 
+class TombstonePolicy(StrEnum):
+    """What becomes of a record without a value.
+
+    ``QUARANTINE``: set aside as undecodable. ``KEEP``: a row whose declared columns are all null. ``SKIP``: counted,
+    and no row. ``DELETE``: a row with its key columns from the record's key, which deletes that key from the target.
+    """
+
+    QUARANTINE = "quarantine"
+    KEEP = "keep"
+    SKIP = "skip"
+    DELETE = "delete"
+
+
 @dataclass(frozen=True, slots=True)
 class Deduplication:
     """The idempotent consumer: of the records with one key only the first is accepted, later ones are duplicates.

@@ -28,6 +28,7 @@ from batchledger.batch import (
     DeliveryMode,
     LogState,
     Position,
+    closed,
     fenced_by,
 )
 from batchledger.errors import (
@@ -169,7 +170,7 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = _load_batch(platform, batch_id)
     if _is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
-    attempt = _own_attempt(batch, run, BatchState.STAGED)
+    attempt = _own_attempt(platform, batch, run, BatchState.STAGED)
     facts = _gather_facts(platform, attempt)
     balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
     positions = _positions_of(batch, platform.ledger)
@@ -207,7 +208,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     """
     batch = _load_batch(platform, batch_id)
     if not _is_published_by(batch, run):
-        attempt = _own_attempt(batch, run, BatchState.AUDITED)
+        attempt = _own_attempt(platform, batch, run, BatchState.AUDITED)
         try:
             _publish_parts(platform, attempt)
         except (OutcomeUnknownError, FencedError) as error:
@@ -225,6 +226,13 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
                 f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
             )
         logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    elif platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+        logger.warning(
+            "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
+            "lost, as at_most_once allows. See with: batchledger verify %s",
+            batch.label,
+            batch.pipeline,
+        )
     _drop_staging(platform, Attempt(batch, batch.attempt, run))
     _commit_courtesy(platform, batch)
     return batch
@@ -307,6 +315,8 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
     if holes:
         counts = classify_holes([each.range for each in seen], holes, platform.source.look_into(holes))
+        # Another topic under the name would have told of other records.
+        check_identity(*_look_at_source(platform, attempt.batch))
     return combine_witnesses(seen, staged, counts)
 
 
@@ -349,8 +359,8 @@ def _ask_outcome(platform: Platform, attempt: Attempt, error: BatchledgerError) 
 
 
 def _leave_if_superseded(platform: Platform, attempt: Attempt, found: Batch) -> None:
-    """Clean up after an attempt that a newer one has fenced."""
-    if found.attempt != attempt.number:
+    """Clean up after an attempt that a newer one has fenced, or whose batch was discarded."""
+    if found.attempt != attempt.number or found.state is BatchState.DISCARDED:
         _drop_staging(platform, attempt)
 
 
@@ -362,11 +372,18 @@ def _is_published_by(batch: Batch, run: str) -> bool:
     return batch.state is BatchState.PUBLISHED and batch.attempt_run == run
 
 
-def _own_attempt(batch: Batch, run: str, expected: BatchState) -> Attempt:
-    """Return the present attempt if it belongs to ``run`` and is in the expected state."""
+def _own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState) -> Attempt:
+    """Return the present attempt if it belongs to ``run`` and is in the expected state.
+
+    A run that is refused for good removes what superseded attempts, its own among them, have left in staging.
+    """
+    if batch.state is BatchState.DISCARDED:
+        _drop_staging(platform, Attempt(batch, batch.attempt, run))
+        raise closed(batch, run)
     if batch.attempt_run is None:
         raise FencedError(f"{batch.label} should be {expected} but nobody has staged it yet; run its stage step first.")
     if batch.attempt_run != run:
+        _drop_staging(platform, Attempt(batch, batch.attempt - 1, run))
         raise FencedError(
             f"{batch.label} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has it in state "
             f"{batch.state}; run {run} changes nothing. No action is needed: the other run finishes the batch.",

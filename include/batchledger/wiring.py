@@ -73,6 +73,8 @@ def build_platform(
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
+            tombstones=pipeline.source.tombstones,
+            key=tuple(pipeline.sink.key or ()),
         )
 
     return Platform(

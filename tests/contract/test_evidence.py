@@ -41,6 +41,19 @@ def test_evidence_outside_of_the_ranges_is_not_counted(warehouse: Warehouse) -> 
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 2, 0)]
 
 
+def test_skipped_tombstones_are_counted_by_range_and_once(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    for _ in range(2):
+        writer.write(0, [FIRST], None, [OffsetRange(ORDERS_0, 2, 5), OffsetRange(ORDERS_0, 7, 8)])
+    writer.write(1, [OTHER], life.quarantine_of([(ORDERS_1, 10)]), [OffsetRange(ORDERS_1, 11, 14)])
+    assert list(warehouse.evidence.summarise(attempt)) == [
+        WitnessedRange(FIRST, 10, 0, tombstones=4),
+        WitnessedRange(OTHER, 2, 1, tombstones=1),
+    ]
+    assert list(warehouse.evidence.find_holes(attempt)) == []
+
+
 def test_attempts_have_evidence_of_their_own(warehouse: Warehouse) -> None:
     batch = life.store(warehouse, FIRST)
     first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")

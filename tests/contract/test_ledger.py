@@ -58,6 +58,7 @@ def test_s6_the_largest_offsets_are_stored_exactly(warehouse: Warehouse) -> None
 
 
 def test_i5_second_plan_returns_the_open_batch_and_stores_nothing(warehouse: Warehouse) -> None:
+    """S77, S79."""
     first = life.store(warehouse, FIRST)
     second = warehouse.ledger.store_plan(
         warehouse.pipeline, Plan((OTHER,), 0, (Position(ORDERS_1, 10, 10, IDENTITY),)), "run-2"
@@ -91,6 +92,7 @@ def test_s51_plan_over_a_partition_without_a_position_is_refused(warehouse: Ware
 
 
 def test_first_position_never_replaces_a_stored_one(warehouse: Warehouse) -> None:
+    """S52."""
     life.take_to_published(warehouse, FIRST)
     plan = Plan((FIRST,), 0, (Position(ORDERS_0, 0, 0, IDENTITY),))
     with pytest.raises(PositionConflictError):
@@ -153,6 +155,7 @@ def test_i4_superseded_attempt_cannot_record_an_audit(warehouse: Warehouse) -> N
 
 
 def test_i4_superseded_attempt_cannot_publish(warehouse: Warehouse) -> None:
+    """S71."""
     attempt = life.take_to_audited(warehouse, FIRST)
     message = fenced_by_second_attempt(warehouse, attempt)
     with pytest.raises(FencedError, match=message):
@@ -262,6 +265,7 @@ def publish_and_fail(warehouse: Warehouse, attempt: Attempt, steps: int) -> None
 
 @pytest.mark.parametrize("steps", range(5))
 def test_i3_error_after_any_step_of_a_publication_leaves_nothing_visible(warehouse: Warehouse, steps: int) -> None:
+    """S54."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST), poison=[(ORDERS_0, 1)])
     audited = life.audit(warehouse, attempt)
     with pytest.raises(PlannedFaultError):
@@ -428,6 +432,7 @@ def test_origin_stays_where_the_pipeline_started(warehouse: Warehouse) -> None:
 
 
 def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: Warehouse) -> None:
+    """S130."""
     life.take_to_published(warehouse, FIRST)
     warehouse.move_position(ORDERS_0, 2)
     attempt = life.take_to_audited(warehouse, OffsetRange(ORDERS_0, 2, 6), run="run-2")
@@ -438,7 +443,7 @@ def test_i2_overlap_is_refused_even_when_the_position_was_moved_back(warehouse: 
 
 
 def test_s48_after_offset_zero_comes_offset_one(warehouse: Warehouse) -> None:
-    """Zero is a real offset, never "unset"."""
+    """S125: zero is a real offset, never "unset"; a position says what is next, never what was last seen."""
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 1))
     assert life.next_offsets(warehouse) == {ORDERS_0: 1}
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 1, 2), run="run-2")

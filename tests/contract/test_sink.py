@@ -99,6 +99,7 @@ def test_s75_zombie_write_after_the_cleaning_up_is_refused(warehouse: Warehouse)
 
 
 def test_write_that_fails_half_way_leaves_no_row(warehouse: Warehouse) -> None:
+    """S92."""
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
 

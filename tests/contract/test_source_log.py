@@ -118,6 +118,7 @@ def test_range_that_holds_only_markers_shows_nothing_also_at_the_very_end_of_the
 
 
 def test_second_read_ends_before_an_open_transaction_whose_records_count_as_undecided(source: Source) -> None:
+    """S108."""
     (first,) = source.create_topic(1)
     source.abort(first, 1)
     with source.open_transaction(first, 2):
@@ -166,6 +167,7 @@ def test_hole_beyond_the_log_end_is_no_evidence_but_a_changed_topic(source: Sour
 
 
 def test_health_of_unread_records_tells_when_retention_may_delete_them(source: Source) -> None:
+    """S26."""
     (first,) = source.create_topic(1, {"retention.ms": str(36_500 * DAY_MS)})
     source.append(first, 2, DEFAULT_TIMESTAMP)
     source.append(first, 2, DEFAULT_TIMESTAMP + HOUR)
@@ -223,6 +225,7 @@ def test_first_unread_record_is_found_behind_markers_and_from_the_log_start(sour
 
 
 def test_broker_that_does_not_answer_is_reported_within_thirty_seconds(source: Source) -> None:
+    """S103."""
     partition = TopicPartition(source.topic, 0)
     log = source.unreachable_log
     questions = [

@@ -173,7 +173,17 @@ def test_older_record_published_again_does_not_overwrite_a_newer_one(story: Stor
 def test_older_record_published_again_does_not_bring_back_a_deleted_key(story: Story) -> None:
     story.publish(Record("AA", 1))
     story.publish(Record("AA", None))
-    story.publish_again(0)
+    for _ in range(2):
+        story.publish_again(0)
+        assert story.state() == {}
+
+
+def test_older_tombstone_published_again_does_not_make_a_deletion_older(story: Story) -> None:
+    story.publish(Record("AA", None))
+    story.publish(Record("AA", 1))
+    story.publish(Record("AA", None))
+    for number in (0, 1):
+        story.publish_again(number)
     assert story.state() == {}
 
 

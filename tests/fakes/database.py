@@ -55,6 +55,7 @@ class StoredEvidence:
     readers: frozenset[int] = frozenset()
     visible: tuple[OffsetRange, ...] = ()
     quarantined: tuple[Row, ...] = ()
+    tombstones: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

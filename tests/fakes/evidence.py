@@ -18,7 +18,13 @@ class MemoryEvidenceWriter:
     database: MemoryDatabase
     key: AttemptKey
 
-    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+    def write(
+        self,
+        reader: int,
+        visible: Sequence[OffsetRange],
+        quarantined: pa.Table | None,
+        tombstones: Sequence[OffsetRange] = (),
+    ) -> None:
         """See the port."""
         rows = () if quarantined is None else tuple(quarantined.to_pylist())
         with self.database.transaction() as tables:
@@ -28,6 +34,7 @@ class MemoryEvidenceWriter:
                 readers=held.readers | {reader},
                 visible=(*held.visible, *visible),
                 quarantined=(*held.quarantined, *rows),
+                tombstones=(*held.tombstones, *tombstones),
             )
 
 
@@ -53,6 +60,7 @@ class MemoryEvidence:
                 each,
                 visible=len(each) - count_offsets(find_gaps(held.visible, within=[each])),
                 quarantined=sum(partition == each.partition and offset in each for partition, offset in set_aside),
+                tombstones=len(each) - count_offsets(find_gaps(held.tombstones, within=[each])),
             )
             for each in attempt.batch.ranges
         ]

@@ -19,13 +19,14 @@ from batchledger.batch import (
     Lane,
     Position,
     Staged,
+    closed,
     fenced_by,
     position_conflict,
 )
 from batchledger.errors import (
     BatchBlockedError,
-    FencedError,
     OutcomeUnknownError,
+    PlanOvertakenError,
     PositionConflictError,
     StagingLostError,
     TargetChangedError,
@@ -125,12 +126,7 @@ class MemoryLedger:
         with self.database.transaction() as tables:
             found = _stored(tables, batch_id).batch
             if found.state.is_final:
-                raise FencedError(
-                    f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has "
-                    f"it {found.state}.",
-                    batch_id=batch_id,
-                    attempt=found.attempt,
-                )
+                raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
             tables.batches[batch_id] = StoredBatch(taken)
             return Attempt(taken, taken.attempt, run)
@@ -327,7 +323,7 @@ def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRan
         if (at := found[each.partition]) is None or at.next_offset != each.start
     ]
     if moved:
-        raise PositionConflictError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+        raise PlanOvertakenError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
 
 
 def _require_balance(stored: StoredBatch) -> None:

@@ -14,10 +14,11 @@ DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One visible record."""
+    """One visible record; without a value it is a tombstone."""
 
-    value: bytes
+    value: bytes | None
     timestamp: datetime = DEFAULT_TIMESTAMP
+    key: bytes | None = None
 
 
 @dataclass
@@ -88,6 +89,10 @@ class MemoryBroker:
     def append(self, partition: TopicPartition, *values: bytes, timestamp: datetime = DEFAULT_TIMESTAMP) -> None:
         """Write one record a value."""
         self.partitions[partition].log.extend(Record(value, timestamp) for value in values)
+
+    def append_keyed(self, partition: TopicPartition, *records: tuple[bytes | None, bytes | None]) -> None:
+        """Write one record for each key and value."""
+        self.partitions[partition].log.extend(Record(value, key=key) for key, value in records)
 
     def append_holes(self, partition: TopicPartition, count: int = 1) -> None:
         """Write offsets that show no record: markers, aborted records."""

@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
 from batchledger.batch import Attempt, CheckResult, Position, Staged
+from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.errors import StagingError
 from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.record_rules import TombstonePolicy
 from tests.fakes.source import MemoryBroker, Record
 
 ROW_SCHEMA = pa.schema(
@@ -41,39 +43,63 @@ class MemoryStager:
     evidence: Evidence
     sink: Sink
     alter: Callable[[Rows], Rows] = keep_all
+    schema: pa.Schema = ROW_SCHEMA
+    tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
+    key: tuple[str, ...] = ()
 
     def stage(self, attempt: Attempt) -> Staged:
         """See the port. One task a range."""
         evidence = self.evidence.open(attempt)
-        writer = self.sink.open_staging(attempt, ROW_SCHEMA)
+        is_deleting = self.tombstones is TombstonePolicy.DELETE
+        schema = self.schema.append(pa.field(DELETED_COLUMN, pa.bool_())) if is_deleting else self.schema
+        writer = self.sink.open_staging(attempt, schema)
         reported = 0
         for task, each in enumerate(attempt.batch.ranges):
             try:
                 records = list(self.broker.read(each))
             except LookupError as error:
                 raise StagingError(f"{attempt.batch.label}: {error}") from error
-            rows, undecodable = _decode(each, records)
-            batch = pa.RecordBatch.from_pylist(self.alter(rows), schema=ROW_SCHEMA)
+            rows, undecodable, skipped = self._decode(each, records)
+            batch = pa.RecordBatch.from_pylist(self.alter(rows), schema=schema)
             reported += writer.write(task, iter([batch]))
             visible = [OffsetRange(each.partition, offset, offset + 1) for offset, _ in records]
-            evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA))
+            evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA), skipped)
         self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))
         return Staged(reported)
 
+    def _decode(
+        self, range_: OffsetRange, records: Sequence[tuple[int, Record]]
+    ) -> tuple[Rows, Rows, list[OffsetRange]]:
+        topic, partition = range_.partition.topic, range_.partition.partition
+        rows, undecodable, skipped = [], [], []
+        for offset, record in records:
+            if record.value is None and self.tombstones is TombstonePolicy.SKIP:
+                skipped.append(OffsetRange(range_.partition, offset, offset + 1))
+                continue
+            try:
+                place = {"_topic": topic, "_partition": partition, "_offset": offset, "_timestamp": record.timestamp}
+                rows.append({**place, **self._columns_of(record)})
+            except (ValueError, KeyError, TypeError) as error:
+                place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": record.timestamp}
+                rest = {"key": record.key, "value": record.value, "headers": "[]", "error": f"not decodable: {error}"}
+                undecodable.append({**place, **rest})
+        return rows, undecodable, skipped
 
-def _decode(range_: OffsetRange, records: Sequence[tuple[int, Record]]) -> tuple[Rows, Rows]:
-    topic, partition = range_.partition.topic, range_.partition.partition
-    rows, undecodable = [], []
-    for offset, record in records:
-        try:
+    def _columns_of(self, record: Record) -> dict[str, Any]:
+        names = [name for name in self.schema.names if name not in PROVENANCE_COLUMNS]
+        if record.value is not None:
             decoded = json.loads(record.value)
-            place = {"_topic": topic, "_partition": partition, "_offset": offset, "_timestamp": record.timestamp}
-            rows.append({**place, "message_id": decoded["message_id"]})
-        except (ValueError, KeyError, TypeError) as error:
-            place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": record.timestamp}
-            rest = {"key": None, "value": record.value, "headers": "[]", "error": f"not decodable: {error}"}
-            undecodable.append({**place, **rest})
-    return rows, undecodable
+            columns = {name: decoded.get(name) for name in names} | {"message_id": decoded["message_id"]}
+        elif self.tombstones is TombstonePolicy.KEEP:
+            columns = dict.fromkeys(names)
+        elif self.tombstones is TombstonePolicy.DELETE:
+            if record.key is None:
+                raise ValueError("a tombstone without a key")
+            columns = {**dict.fromkeys(names), self.key[0]: record.key.decode()}
+        else:
+            raise ValueError("a tombstone")
+        is_deleting = self.tombstones is TombstonePolicy.DELETE
+        return {**columns, DELETED_COLUMN: record.value is None} if is_deleting else columns
 
 
 @dataclass(frozen=True)

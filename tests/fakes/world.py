@@ -5,19 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import pyarrow as pa
+
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
-from batchledger.record_rules import Deduplication, Upsert
+from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert
 from batchledger.run_batch import PipelineRules, Platform
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog
-from tests.fakes.work import MemoryAuditor, MemoryStager, Rows, keep_all
+from tests.fakes.work import ROW_SCHEMA, MemoryAuditor, MemoryStager, Rows, keep_all
 
 PIPELINE = "orders_copy"
 
@@ -36,6 +38,8 @@ class World:
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
+    schema: pa.Schema = ROW_SCHEMA
 
     def process(
         self,
@@ -56,7 +60,9 @@ class World:
             ledger=MemoryLedger(self.database, protections),
             evidence=evidence,
             sink=sink,
-            make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),
+            make_stager=lambda: MemoryStager(
+                self.broker, evidence, sink, alter, self.schema, self.tombstones, self.upsert.key if self.upsert else ()
+            ),
             make_auditor=lambda: MemoryAuditor(self.ignored_checks),
             crash=crash,
         )

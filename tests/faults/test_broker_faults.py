@@ -95,9 +95,9 @@ def test_s103_broker_that_is_down_is_a_retryable_error_of_every_step_that_needs_
         audited.assert_exact()
     finally:
         broker.up()
-    for each in (unplanned, planned, staged):
-        run_batch.run_once(each.platform(), "run")
-        each.assert_exact()
+    for pipeline in (unplanned, planned, staged):
+        run_batch.run_once(pipeline.platform(), "run")
+        pipeline.assert_exact()
 
 
 def test_s50_broker_that_comes_back_without_its_last_records_stops_the_pipeline(

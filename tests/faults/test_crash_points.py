@@ -41,7 +41,7 @@ def test_table_of_the_readme_has_every_crash_point_of_every_mode() -> None:
 def test_killed_at_every_point_in_every_mode_leaves_what_the_readme_says(
     workplace: Workplace, delivery: DeliveryMode, point: str
 ) -> None:
-    """S83, S86, S87, S89: SIGKILL; another run takes the stored plan although more records have come (I5)."""
+    """S72, S83, S86, S87, S89: SIGKILL; another run takes the stored plan although more records have come (I5)."""
     pipeline = workplace.create(delivery=str(delivery))
     pipeline.send(50)
     run_until_killed(pipeline.name, "killed", point)
@@ -84,7 +84,7 @@ def test_killed_after_commit_nothing_is_done_twice(workplace: Workplace, point: 
 
 
 def test_killed_between_stage_and_publish_the_same_run_goes_on_where_it_was(workplace: Workplace) -> None:
-    """Airflow retries the task that died, not the whole run: the staged attempt is still good."""
+    """S94: Airflow retries the task that died, not the whole run: the staged attempt is still good."""
     pipeline = workplace.create()
     pipeline.send(50)
     run_until_killed(pipeline.name, "killed", "staged")
@@ -98,7 +98,7 @@ def test_killed_between_stage_and_publish_the_same_run_goes_on_where_it_was(work
 
 
 def test_connection_lost_before_the_commit_leaves_nothing_and_the_retry_publishes(workplace: Workplace) -> None:
-    """S66, I9: the server ends the session when all but COMMIT is done; the ledger is asked, and says no."""
+    """S54, S66, S96, I9: the server ends the session when all but COMMIT is done; the ledger is asked, and says no."""
     pipeline = workplace.create()
     pipeline.send(50)
 
@@ -131,7 +131,7 @@ class LostReplyLedger(PostgresLedger):
 
 
 def test_lost_reply_to_a_commit_is_resolved_by_batch_id(workplace: Workplace) -> None:
-    """S65, I9: the commit happened; the ledger is asked, says yes, and the run goes on as published."""
+    """S65, S104, I9: the commit happened; the ledger is asked, says yes, and the run goes on as published."""
     pipeline = workplace.create()
     pipeline.send(50)
     good = pipeline.platform()

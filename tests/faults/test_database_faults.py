@@ -50,7 +50,7 @@ POINTS = ["plan_stored", "attempt_opened", "staging_sealed", "staged", "audited"
 def test_database_that_goes_away_leaves_the_batch_resumable(
     pipeline: TestPipeline, server: Server, fault: str, point: str
 ) -> None:
-    """S109, S113: the run goes on, or ends with a typed error; whatever it left, the next run publishes it once."""
+    """S98, S109, S113: the run goes on or ends with a typed error; whatever it left, the next one publishes once."""
     crash = Interrupt(point, getattr(server, fault))
     try:
         run_batch.run_once(pipeline.platform(crash=crash), "disturbed")
@@ -64,6 +64,7 @@ def test_database_that_goes_away_leaves_the_batch_resumable(
 
 
 def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: TestPipeline, server: Server) -> None:
+    """S109."""
     batch = run_batch.plan(pipeline.platform(), "run")
     assert batch is not None
     server.stop()

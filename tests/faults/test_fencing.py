@@ -40,7 +40,7 @@ def test_paused_process_that_wakes_up_after_another_run_is_fenced_and_leaves_not
 def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_the_server_has_ended_its_session(
     workplace: Workplace, point: str
 ) -> None:
-    """S61: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand."""
+    """S61, S105: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand."""
     pipeline = workplace.create()
     pipeline.send(30)
     paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
@@ -55,7 +55,7 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
 
 
 def test_transaction_of_a_paused_process_is_ended_by_the_server(workplace: Workplace) -> None:
-    """The bound that the test above relies on is set on every connection of the ledger."""
+    """S105: the bound that the test above relies on is set on every connection of the ledger."""
     pipeline = workplace.create()
     pipeline.send(5)
     seen = []

@@ -73,7 +73,7 @@ def test_every_protection_has_its_control(controls: Mapping[str, Any]) -> None:
 
 
 def test_torture_tells_what_each_mode_did_and_leaves_nothing_running() -> None:
-    """Three rounds, one a mode; in the weaker ones a worker is killed between the two commits."""
+    """S83, S85: three rounds, one a mode; in the weaker ones a worker is killed between the two commits."""
     local = SERVICES.home.local / "torture-command"
     file = local.with_suffix(".json")
     done = run_python(local, *COMMAND, "--rounds", "3", "--seed", "5", "--json", "--report", str(file))

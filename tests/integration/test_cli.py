@@ -90,7 +90,7 @@ def test_a_failure_is_one_message_without_a_trace(workplace: Workplace) -> None:
 
 
 def test_a_loss_stops_the_pipeline_until_a_person_accepts_exactly_what_the_error_named(workplace: Workplace) -> None:
-    """S26, S37: the command is taken from the message, and the loss stays visible."""
+    """S26, S37, S38: the command is taken from the message, and the loss stays visible."""
     pipeline = workplace.create()
     pipeline.send(20)
     ask("run", pipeline.name)

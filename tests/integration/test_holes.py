@@ -67,7 +67,7 @@ def test_ranges_that_start_and_end_in_the_middle_of_invisible_offsets_are_explai
 
 
 def test_open_transaction_pins_the_end_of_every_plan_until_it_is_decided(workplace: Workplace) -> None:
-    """S21, S34: nothing behind the last stable offset is planned, so no read waits for it."""
+    """S21, S34, S108: nothing behind the last stable offset is planned, so no read waits for it."""
     pipeline = transactional(workplace)
     pipeline.send(5, partitions=1)
     with open_transaction(pipeline, [ABORTED] * 3):

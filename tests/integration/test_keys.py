@@ -6,13 +6,14 @@ from collections import Counter
 import pytest
 
 from batchledger import run_batch
+from batchledger.errors import ConfigurationError
 from batchledger.wiring import verify_pipeline
-from tests.fakes.crash import PUBLISHING, CrashOnce, SimulatedCrashError
+from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.integration.test_cli import ask, batchledger
 from tests.support import Workplace
 
 
-def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_crashes(workplace: Workplace) -> None:
+def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_a_crash(workplace: Workplace) -> None:
     pipeline = workplace.create(
         dedupe={"key": ["message_id"], "remember": "30d"}, transform="tests.transforms:keep_even"
     )
@@ -20,9 +21,8 @@ def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_c
     run_batch.run_once(pipeline.platform(), "first")
     again = [json.dumps({"message_id": each, "number": 0}).encode() for each in (*pipeline.sent[:3], "new", "new")]
     pipeline.send_raw((0, value) for value in again)
-    for point in PUBLISHING[pipeline.config.delivery]:
-        with pytest.raises(SimulatedCrashError):
-            run_batch.run_once(pipeline.platform(CrashOnce(point)), "dies while publishing")
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(pipeline.platform(CrashOnce("before_commit")), "dies while publishing")
     batch = run_batch.run_once(pipeline.platform(), "second")
     assert batch is not None
     expected = Counter([*pipeline.sent[::2], pipeline.sent[1], "new"])
@@ -30,8 +30,91 @@ def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_c
     assert verify_pipeline(pipeline.config).holds
     history = ask("batch", str(batch.batch_id))
     assert [(each["accepted"], each["duplicates"], each["unexplained"]) for each in history["ranges"]] == [(2, 3, 0)]
-    pairs = [(each["offset"], each["first_partition"], each["first_offset"]) for each in history["duplicates"]]
+    pairs = [(each["offset"], each["first_partition"], each["first_offset"]) for each in history["duplicates"]["first"]]
+    assert history["duplicates"]["count"] == 3
     assert pairs == [(5, 0, 0), (7, 0, 1), (9, 0, 8)]
     shown = batchledger("batch", str(batch.batch_id)).stdout
     assert f"{pipeline.name}[0]@9" in shown
     assert "Duplicates, 3 of 3" in shown
+
+
+FLIGHTS = {
+    "source": {"schema": "carrier string, flight int, delay int", "tombstones": "delete"},
+    "sink": {"mode": "upsert", "key": ["carrier", "flight"]},
+}
+
+
+def key_of(carrier: str, flight: object) -> bytes:
+    return json.dumps({"carrier": carrier, "flight": flight}).encode()
+
+
+def update(carrier: str, flight: int, delay: int) -> tuple[int, bytes, bytes]:
+    value = json.dumps({"carrier": carrier, "flight": flight, "delay": delay}).encode()
+    return flight % 2, key_of(carrier, flight), value
+
+
+def deletion(carrier: str, flight: int) -> tuple[int, bytes, None]:
+    return flight % 2, key_of(carrier, flight), None
+
+
+def test_target_holds_the_newest_state_of_each_key_and_tombstones_delete(workplace: Workplace) -> None:
+    pipeline = workplace.create(**FLIGHTS, transform="tests.transforms:mark_late")
+    pipeline.send_keyed([update("AA", 1, 5), update("AA", 2, 20), update("DL", 1, 7), update("AA", 1, 30)])
+    run_batch.run_once(pipeline.platform(), "first")
+    bad_keys = [b"not json", None, b"\xff", key_of("AA", "seven"), b'{"carrier": "AA"}', key_of("AA", 2) + b"{}"]
+    pipeline.send_keyed([deletion("DL", 1), update("AA", 2, 3), deletion("UA", 4), deletion("AA", 1)])
+    pipeline.send_keyed((0, key, None) for key in bad_keys)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(pipeline.platform(CrashOnce("before_commit")), "dies while publishing")
+    batch = run_batch.run_once(pipeline.platform(), "second")
+    assert batch is not None
+    found = pipeline.query("select carrier, flight, delay, is_late from {target}")
+    assert found == [("AA", 2, 3, False)]
+    assert pipeline.query("select count(*) from batchledger.deleted_key where pipeline = %s", pipeline.name) == [(3,)]
+    errors = pipeline.query("select error from batchledger.quarantine where batch_id = %s", batch.batch_id)
+    assert errors == [("the record has no value, and its key does not decode as carrier, flight",)] * len(bad_keys)
+    assert verify_pipeline(pipeline.config).holds
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "bad"),
+    [("string", b"A 1", b"a\x00b"), ("int", b"42", b"4x"), ("date", b"2026-11-21", b"-9999-01-01")],
+)
+def test_key_of_one_column_is_the_text_of_the_record_key(
+    workplace: Workplace, type_: str, good: bytes, bad: bytes
+) -> None:
+    pipeline = workplace.create(
+        partitions=1,
+        source={"schema": f"id {type_}, delay int", "tombstones": "delete"},
+        sink={"mode": "upsert", "key": ["id"]},
+    )
+    value = json.dumps({"id": int(good) if type_ == "int" else good.decode(), "delay": 1}).encode()
+    pipeline.send_keyed([(0, b"", value)])
+    run_batch.run_once(pipeline.platform(), "first")
+    assert pipeline.count_target_rows() == 1
+    pipeline.send_keyed([(0, good, None), (0, bad, None)])
+    batch = run_batch.run_once(pipeline.platform(), "second")
+    assert batch is not None
+    assert pipeline.count_target_rows() == 0
+    assert pipeline.query("select key from batchledger.quarantine where batch_id = %s", batch.batch_id) == [(bad,)]
+
+
+@pytest.mark.parametrize(("policy", "rows", "skipped"), [("keep", [(None,), ("a",)], 0), ("skip", [("a",)], 1)])
+def test_tombstones_are_kept_or_skipped_as_the_file_says(
+    workplace: Workplace, policy: str, rows: list[tuple[str | None]], skipped: int
+) -> None:
+    pipeline = workplace.create(partitions=1, source={"tombstones": policy})
+    pipeline.send_keyed([(0, b"k", None), (0, b"k", b'{"message_id": "a"}')])
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    assert pipeline.query("select message_id from {target} order by _offset") == rows
+    (balance,) = ask("batch", str(batch.batch_id))["ranges"]
+    assert (balance["accepted"], balance["tombstones"], balance["unexplained"]) == (len(rows), skipped, 0)
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_transform_that_loses_the_deletions_is_refused(workplace: Workplace) -> None:
+    pipeline = workplace.create(**FLIGHTS, transform="tests.transforms:forget_deletions")
+    pipeline.send_keyed([deletion("AA", 1)])
+    with pytest.raises(ConfigurationError, match="dropped the provenance columns _deleted"):
+        run_batch.run_once(pipeline.platform(), "run")

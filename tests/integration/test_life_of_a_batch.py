@@ -31,6 +31,7 @@ from batchledger.ledger.publication import PostgresPublication
 from batchledger.ports import Stager
 from batchledger.run_batch import Platform
 from batchledger.wiring import build_platform
+from tests.fakes.crash import Interrupt
 from tests.support import Workplace
 
 
@@ -46,6 +47,7 @@ def test_every_record_is_visible_once_and_the_second_run_has_nothing_to_do(workp
 
 
 def test_batches_follow_each_other_without_gap_when_the_limit_cuts_the_backlog(workplace: Workplace) -> None:
+    """S42, S131."""
     pipeline = workplace.create(limits={"max_records": 150})
     pipeline.send(400)
     left = []
@@ -71,6 +73,7 @@ def test_rows_carry_their_coordinates_and_the_batch_that_published_them(workplac
 
 
 def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace: Workplace) -> None:
+    """S46, S117, S119."""
     pipeline = workplace.create()
     pipeline.send(10)
     poison = {
@@ -88,9 +91,10 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
     }
     headers = [("trace", b"\x00\xff"), ("trace", b"2")]
     pipeline.send_raw([(1, value) for value in poison], key=b"a key", headers=headers)
+    pipeline.send_raw([(1, b"no key and no headers")])
     batch = run_batch.run_once(pipeline.platform(), "run")
     assert batch is not None
-    found = pipeline.query(
+    *found, plain = pipeline.query(
         'select topic, partition, "offset", key, value, headers, error from batchledger.quarantine '
         'where batch_id = %s order by "offset"',
         batch.batch_id,
@@ -99,8 +103,9 @@ def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace
     for offset, (row, (value, error)) in enumerate(zip(found, poison.items(), strict=True), start=5):
         assert row[:6] == (pipeline.name, 1, offset, b"a key", value, encoded)
         assert error in row[6]
+    assert plain[:6] == (pipeline.name, 1, 16, None, b"no key and no headers", [])
     balance = load_batch_history(workplace.dsn, batch.batch_id).ranges
-    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 11, 0)]
+    assert [(each.accepted, each.quarantined, each.unexplained) for each in balance] == [(5, 0, 0), (5, 12, 0)]
     pipeline.assert_exact()
 
 
@@ -181,6 +186,7 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
 
 
 def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> None:
+    """S43."""
     pipeline = workplace.create()
     pipeline.send(500)
     platform = pipeline.platform()
@@ -225,6 +231,7 @@ class OvertakenStager:
 
 
 def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(workplace: Workplace) -> None:
+    """S62."""
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
@@ -253,6 +260,7 @@ class OvertakenLedger(PostgresLedger):
 
 
 def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace: Workplace) -> None:
+    """S74."""
     pipeline = workplace.create()
     pipeline.send(10)
     late = replace(pipeline.platform(), ledger=OvertakenLedger(workplace.dsn))
@@ -263,6 +271,7 @@ def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace:
 
 
 def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
+    """S111."""
     pipeline = workplace.create()
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")
@@ -276,6 +285,39 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
     assert pipeline.count_target_rows() == 10
 
 
+def test_s111_target_that_is_dropped_in_the_middle_of_a_batch_is_refused_and_no_offset_moves(
+    workplace: Workplace,
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    before = pipeline.platform().ledger.load_positions(pipeline.name)
+    pipeline.send(10)
+
+    def drop() -> None:
+        with psycopg.connect(workplace.dsn) as connection:
+            connection.execute(f'drop table "{pipeline.name}_target"')
+
+    with pytest.raises(TargetChangedError, match="dropped and created again"):
+        run_batch.run_once(pipeline.platform(crash=Interrupt("audited", drop)), "second")
+    assert pipeline.query("select to_regclass(%s)", f"{pipeline.name}_target") == [(None,)]
+    assert pipeline.platform().ledger.load_positions(pipeline.name) == before
+
+
+def test_s122_target_that_was_widened_takes_the_next_rows(workplace: Workplace) -> None:
+    """A column more, a larger type; a table that is missing is created by the first publication."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f"alter table \"{pipeline.name}_target\" add column note text default 'none'")
+        connection.execute(f'alter table "{pipeline.name}_target" alter column number type bigint')
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.query("select distinct note, pg_typeof(number)::text from {target}") == [("none", "bigint")]
+    pipeline.assert_exact()
+
+
 def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(workplace: Workplace) -> None:
     pipeline = workplace.create()
     pipeline.send(10)
@@ -287,6 +329,7 @@ def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(wor
 
 
 def test_target_that_rejects_a_row_publishes_nothing(workplace: Workplace) -> None:
+    """S116."""
     pipeline = workplace.create()
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")

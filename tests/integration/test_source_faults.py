@@ -39,10 +39,12 @@ def published_pipeline(workplace: Workplace) -> TestPipeline:
 
 
 def test_missing_topic_stops_the_pipeline_by_name(workplace: Workplace) -> None:
+    """S22, S23."""
     pipeline = published_pipeline(workplace)
     delete_topic(workplace.kafka_options, pipeline.name)
     with pytest.raises(TopicChangedError, match=f"topic {pipeline.name} does not exist"):
         run_batch.run_once(pipeline.platform(), "second")
+    assert [each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)] == [10, 10]
 
 
 def test_recreated_topic_stops_the_pipeline_with_both_ids(workplace: Workplace) -> None:
@@ -68,6 +70,7 @@ def test_records_deleted_before_they_were_read_are_named_not_skipped(workplace: 
 
 
 def test_position_beyond_the_log_end_stops_the_pipeline(workplace: Workplace) -> None:
+    """S50."""
     pipeline = published_pipeline(workplace)
     platform = pipeline.platform()
 
@@ -140,7 +143,7 @@ def test_spark_that_does_not_answer_is_a_retryable_error(silent_port: int) -> No
 
 @pytest.mark.parametrize("recreated", [False, True])
 def test_topic_that_changes_after_planning_is_refused_by_the_stage(workplace: Workplace, recreated: bool) -> None:
-    """S39: a stored plan is read from the very topic that it was made for, or not at all."""
+    """S25, S39: a stored plan is read from the very topic that it was made for, or not at all."""
     pipeline = workplace.create()
     pipeline.send(10)
     batch = run_batch.plan(pipeline.platform(), "plan")
@@ -170,6 +173,7 @@ class RecreatingStager:
 
 
 def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace: Workplace) -> None:
+    """S39."""
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
@@ -182,6 +186,7 @@ def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace:
 def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
     workplace: Workplace, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """S103."""
     pipeline = workplace.create()
     pipeline.send(10)
     batch = run_batch.plan(pipeline.platform(), "plan")
@@ -198,7 +203,7 @@ def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
 def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_staging(
     workplace: Workplace, silent_port: int
 ) -> None:
-    """The broker goes away after the checks, while Spark plans its read."""
+    """S97, S103: the broker goes away after the checks, while Spark plans its read."""
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()

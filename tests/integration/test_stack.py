@@ -93,6 +93,7 @@ def test_every_service_does_its_work(running: tuple[Home, Ports]) -> None:
 
 
 def test_spark_refuses_a_wrong_token(running: tuple[Home, Ports]) -> None:
+    """S141."""
     home, ports = running
     with pytest.raises(subprocess.CalledProcessError) as told:
         run_spark(look_at_stack(home, ports).spark["remote"], "wrong")
@@ -125,6 +126,7 @@ def test_services_listen_on_the_loopback_interface_only(running: tuple[Home, Por
 
 
 def test_no_secret_is_on_a_command_line_or_in_a_log(running: tuple[Home, Ports]) -> None:
+    """S141."""
     home, _ = running
     credentials = Credentials.of(home)
     seen = [" ".join(process.cmdline()) for process in processes_of(home)]

@@ -1,7 +1,7 @@
 """The rules: what producers, retention, operators, schedulers, crashes and the network may do, in any order."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -15,10 +15,9 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits
 from tests.fakes.crash import crash_points
 from tests.fakes.ledger import CommitFault
-from tests.fakes.source import Record
 from tests.machine.invariants import Invariants, Slice
-from tests.machine.model import Kind, Model
-from tests.machine.processes import Process, Step, pauses
+from tests.machine.model import Kind
+from tests.machine.processes import FENCED_WRITES, Process, Step, pauses
 from tests.machine.worlds import TOPIC, MachineWorld
 
 OpenWorld = Callable[[DeliveryMode, Limits], MachineWorld]
@@ -29,7 +28,10 @@ REMEMBERED = 5
 BY_ANA = Decision("ana@host", "retention was too short")
 
 PARTITIONS = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.model.log)))
-PARTITIONS_READ = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.stored.next_offsets)))
+DECIDED = st.runner().flatmap(lambda machine: st.sampled_from(machine.decided))
+UNDECIDED = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.model.undecided)))
+READ = st.runner().flatmap(lambda machine: st.sampled_from(machine.read))
+UNREAD = st.runner().flatmap(lambda machine: st.sampled_from(machine.unread))
 ALIVE = st.runner().flatmap(lambda machine: st.sampled_from(machine.alive))
 RECENT = st.runner().flatmap(lambda machine: st.sampled_from(machine.processes[-REMEMBERED:]))
 
@@ -37,10 +39,9 @@ RECENT = st.runner().flatmap(lambda machine: st.sampled_from(machine.processes[-
 class PlatformMachine(Invariants):
     """A pipeline over a topic of one to four partitions, and up to four processes that work on it at once."""
 
-    def __init__(self, open_world: OpenWorld, deliveries: Sequence[DeliveryMode]) -> None:
-        super().__init__()
+    def __init__(self, open_world: OpenWorld, delivery: DeliveryMode) -> None:
+        super().__init__(delivery)
         self._open_world = open_world
-        self._deliveries = deliveries
         self.world: MachineWorld | None = None
         self.processes: list[Process] = []
 
@@ -49,16 +50,36 @@ class PlatformMachine(Invariants):
         """The processes that are paused."""
         return [each for each in self.processes if not each.is_over]
 
-    @initialize(data=st.data(), origins=st.lists(st.integers(0, 2), min_size=1, max_size=2), limit=st.sampled_from([3, 10]))
-    def begin(self, data: st.DataObject, origins: list[int], limit: int) -> None:
-        self.delivery = data.draw(st.sampled_from(self._deliveries))
+    @property
+    def decided(self) -> list[int]:
+        """The partitions without an open transaction."""
+        return [each for each in self.model.log if each not in self.model.undecided]
+
+    @property
+    def read(self) -> list[int]:
+        """The partitions that hold records which were read already."""
+        starts, next_offsets = self.model.log_start, self.stored.next_offsets
+        return [] if self.model.is_recreated else [each for each in next_offsets if starts[each] < next_offsets[each]]
+
+    @property
+    def unread(self) -> list[int]:
+        """The partitions that hold records which nobody has read; none before the first plan."""
+        if self.model.is_recreated or not self.stored.next_offsets:
+            return []
+        ends = {each: self.model.readable_end(each) for each in self.model.log}
+        starts = self.model.log_start
+        return [each for each in ends if max(starts[each], self.stored.next_offsets.get(each, 0)) < ends[each]]
+
+    @initialize(origins=st.lists(st.integers(0, 2), min_size=1, max_size=2), limit=st.sampled_from([3, 10]))
+    def begin(self, origins: list[int], limit: int) -> None:
+        """A few records lie there, and two schedulers begin to plan."""
         self.world = self._open_world(self.delivery, Limits(max_records=limit))
         self.world.broker.create_topic(TOPIC, len(origins))
         for origin in origins:
             partition = self.model.add_partition(origin)
             self.world.broker.append_holes(_named(partition), origin)
             self.world.broker.expire(_named(partition), origin)
-            self._write(partition, Kind.GOOD, 3)
+            self._write(partition, Kind.GOOD, 8)
         for _ in range(2):
             self.start_run()
 
@@ -69,21 +90,30 @@ class PlatformMachine(Invariants):
     def produce(self, partition: int, count: int, kind: Kind) -> None:
         self._write(partition, kind, count)
 
-    @precondition(lambda self: not self.model.is_recreated)
-    @rule(partition=PARTITIONS, count=st.integers(1, 3), kind=st.sampled_from([Kind.GOOD, Kind.ABORTED]))
-    def end_a_transaction(self, partition: int, count: int, kind: Kind) -> None:
-        self._write(partition, kind, count)
-        self._write(partition, Kind.MARKER, 1)
+    @precondition(lambda self: self.decided and not self.model.is_recreated)
+    @rule(partition=DECIDED, count=st.integers(1, 3))
+    def begin_a_transaction(self, partition: int, count: int) -> None:
+        """Nothing from here on can be read until it is decided; others may write behind it."""
+        ids = self.model.begin(partition, count)
+        self.world.broker.append_undecided(_named(partition), *map(_encode, ids))
 
-    @precondition(lambda self: self.stored.next_offsets and not self.model.is_recreated)
-    @rule(partition=PARTITIONS_READ)
+    @precondition(lambda self: self.model.undecided and not self.model.is_recreated)
+    @rule(partition=UNDECIDED, outcome=st.sampled_from([Kind.GOOD, Kind.ABORTED]))
+    def decide_a_transaction(self, partition: int, outcome: Kind) -> None:
+        self.model.decide(partition, outcome)
+        broker = self.world.broker
+        (broker.commit if outcome is Kind.GOOD else broker.abort)(_named(partition))
+
+    @precondition(lambda self: self.read)
+    @rule(partition=READ)
     def expire_what_was_read(self, partition: int) -> None:
         self._expire(partition, self.stored.next_offsets[partition])
 
-    @precondition(lambda self: self.stored.next_offsets and not self.model.is_recreated)
-    @rule(partition=PARTITIONS, data=st.data())
+    @precondition(lambda self: self.unread)
+    @rule(partition=UNREAD, data=st.data())
     def expire_what_was_not_read(self, partition: int, data: st.DataObject) -> None:
-        self._expire(partition, data.draw(st.integers(self.model.log_start[partition], self.model.end(partition))))
+        first = max(self.model.log_start[partition], self.stored.next_offsets.get(partition, 0)) + 1
+        self._expire(partition, data.draw(st.integers(first, self.model.readable_end(partition))))
 
     @precondition(lambda self: len(self.model.log) < MOST_PARTITIONS and not self.model.is_recreated)
     @precondition(lambda self: self.stored.next_offsets)
@@ -97,6 +127,7 @@ class PlatformMachine(Invariants):
     def recreate_topic(self, count: int) -> None:
         """Other records lie under the same offsets from here on; nothing of them may ever be published."""
         self.model.is_recreated = True
+        self.model.undecided.clear()
         self.world.broker.delete_topic(TOPIC)
         for partition in self.world.broker.create_topic(TOPIC, len(self.model.log)):
             self.world.broker.append(partition, *(_encode(f"another topic's {offset}") for offset in range(count)))
@@ -117,13 +148,20 @@ class PlatformMachine(Invariants):
     @precondition(lambda self: self._open_batch is not None and len(self.alive) < MOST_ALIVE)
     @rule()
     def take_the_open_batch_by_hand(self) -> None:
-        run = f"by-hand-{len(self.processes)}"
-        self._start(Process(run, self.world.platform(), self._open_batch, Step.STAGE))
+        self._start(self._by_hand())
 
-    @precondition(lambda self: self._losses() and not self.model.is_recreated)
+    @precondition(lambda self: self._open_batch is not None and self.alive)
+    @rule()
+    def overtake(self) -> None:
+        """Somebody takes the open batch from whoever is at work on it, and finishes it; the others sleep meanwhile."""
+        process = self._by_hand()
+        self.processes.append(process)
+        self._let(process)
+
+    @precondition(lambda self: self._losses and not self.model.is_recreated)
     @rule(data=st.data())
     def accept_a_loss(self, data: st.DataObject) -> None:
-        partition, (start, log_start) = data.draw(st.sampled_from(sorted(self._losses().items())))
+        partition, (start, log_start) = data.draw(st.sampled_from(sorted(self._losses.items())))
         self._accept_loss(partition, start, data.draw(st.integers(start + 1, log_start)))
 
     # Time, crashes and the network.
@@ -138,6 +176,11 @@ class PlatformMachine(Invariants):
     def go_on_until(self, process: Process, data: st.DataObject) -> None:
         ahead = [each for each in pauses(self.delivery) if each not in process.passed]
         self._let(process, until=data.draw(st.sampled_from(ahead or ["the end"])))
+
+    @precondition(lambda self: self.alive)
+    @rule(process=ALIVE, write=st.sampled_from(FENCED_WRITES))
+    def go_on_until_it_writes(self, process: Process, write: str) -> None:
+        self._let(process, until=write)
 
     @precondition(lambda self: self.alive)
     @rule(process=ALIVE)
@@ -175,14 +218,17 @@ class PlatformMachine(Invariants):
         try:
             # A failure that has been found already is what counts.
             if self.world is not None and sys.exc_info()[0] is None:
-                self._come_to_rest()
+                self.come_to_rest()
         finally:
             for process in self.alive:
                 process.kill()
             if self.world is not None:
                 self.world.close()
 
-    def _come_to_rest(self) -> None:
+    def come_to_rest(self) -> None:
+        """Decide what is undecided, drain, wake the sleepers up, drain again; compare everything that was written."""
+        for partition in list(self.model.undecided):
+            self.decide_a_transaction(partition, Kind.GOOD)
         self._drain()
         for process in self.alive:
             self._let(process)
@@ -204,7 +250,7 @@ class PlatformMachine(Invariants):
         platform = self.world.platform()
         platform = replace(platform, rules=replace(platform.rules, limits=Limits(max_records=1000)))
         for _ in range(sum(map(len, self.model.log.values())) + MOST_PARTITIONS):
-            for partition, (start, log_start) in self._losses().items():
+            for partition, (start, log_start) in self._losses.items():
                 self._accept_loss(partition, start, log_start)
             try:
                 batch = run_batch.run_once(platform, "drain")
@@ -236,33 +282,24 @@ class PlatformMachine(Invariants):
 
     def _write(self, partition: int, kind: Kind, count: int) -> None:
         ids = self.model.write(partition, kind, count)
-        held = self.world.broker.partitions[_named(partition)]
-        match kind:
-            case Kind.GOOD:
-                held.log += [Record(_encode(each)) for each in ids]
-            case Kind.UNDECODABLE:
-                held.log += [Record(b"no JSON") for _ in ids]
-            case Kind.ABORTED:
-                held.log += [Record(_encode(each), is_aborted=True) for each in ids]
-            case Kind.MARKER:
-                held.log += [None for _ in ids]
+        values = map(_encode, ids) if kind is Kind.GOOD else (b"no JSON" for _ in ids)
+        self.world.broker.append(_named(partition), *values)
 
     def _expire(self, partition: int, before: int) -> None:
         self.model.log_start[partition] = max(before, self.model.log_start[partition])
         self.world.broker.expire(_named(partition), self.model.log_start[partition])
 
+    @property
     def _losses(self) -> dict[int, tuple[int, int]]:
-        """By partition, the position and the log start behind which it has fallen; new partitions start at 0."""
-        if not self.stored.next_offsets:
-            return {}
-        positions = {each: self.stored.next_offsets.get(each, 0) for each in self.model.log}
-        starts = self.model.log_start
-        return {each: (at, starts[each]) for each, at in positions.items() if at < starts[each]}
+        return self.model.find_losses(self.stored.next_offsets)
 
     def _accept_loss(self, partition: int, start: int, until: int) -> None:
         accept_loss(self.world.platform(), [OffsetRange(_named(partition), start, until)], BY_ANA)
         self.model.give_up(partition, start, until)
         self._look()
+
+    def _by_hand(self) -> Process:
+        return Process(f"by-hand-{len(self.processes)}", self.world.platform(), self._open_batch, Step.STAGE)
 
     def _start(self, process: Process) -> None:
         self.processes.append(process)

@@ -15,6 +15,7 @@ class Kind(Enum):
 
     GOOD = auto()
     UNDECODABLE = auto()
+    UNDECIDED = auto()
     ABORTED = auto()
     MARKER = auto()
 
@@ -41,6 +42,7 @@ class Model:
     log: dict[int, list[Written]] = field(default_factory=dict)
     origin: dict[int, int] = field(default_factory=dict)
     log_start: dict[int, int] = field(default_factory=dict)
+    undecided: dict[int, list[int]] = field(default_factory=dict)
     given_up: set[tuple[int, int]] = field(default_factory=set)
     acknowledged: set[tuple[int, int]] = field(default_factory=set)
     is_recreated: bool = False
@@ -59,9 +61,32 @@ class Model:
         self.log[partition] += [Written(kind, each) for each in ids]
         return ids
 
+    def begin(self, partition: int, count: int) -> list[str]:
+        """Write ``count`` records of a transaction that stays open, and return their ids."""
+        start = self.end(partition)
+        self.undecided[partition] = list(range(start, start + count))
+        return self.write(partition, Kind.UNDECIDED, count)
+
+    def decide(self, partition: int, outcome: Kind) -> None:
+        """End the open transaction: its records become good or aborted, and a marker follows."""
+        for offset in self.undecided.pop(partition):
+            self.log[partition][offset] = self.log[partition][offset]._replace(kind=outcome)
+        self.write(partition, Kind.MARKER, 1)
+
+    def readable_end(self, partition: int) -> int:
+        """Where the first open transaction begins, otherwise the end."""
+        return min(self.undecided.get(partition, []), default=self.end(partition))
+
     def end(self, partition: int) -> int:
         """The next offset to be written."""
         return len(self.log[partition])
+
+    def find_losses(self, next_offsets: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """By partition, the next offset and the log start that lies beyond it; a new partition is read from 0 on."""
+        if not next_offsets:
+            return {}
+        positions = {each: next_offsets.get(each, 0) for each in self.log}
+        return {each: (at, self.log_start[each]) for each, at in positions.items() if at < self.log_start[each]}
 
     def give_up(self, partition: int, start: int, until: int) -> None:
         """Note that a person has accepted the loss of these offsets."""

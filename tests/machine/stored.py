@@ -141,9 +141,7 @@ def read_postgres(connection: psycopg.Connection[Any], pipeline: str, target: sq
 
 
 def _read_rows(connection: psycopg.Connection[Any], target: sql.Identifier) -> tuple[tuple[int, Row], ...]:
-    ((exists,),) = connection.execute(
-        "select to_regclass(%s) is not null", [target.as_string(connection)]
-    ).fetchall()
+    ((exists,),) = connection.execute("select to_regclass(%s) is not null", [target.as_string(connection)]).fetchall()
     if not exists:
         return ()
     query = sql.SQL("select _batch_id, _partition, _offset, message_id from {}").format(target)

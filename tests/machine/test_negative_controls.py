@@ -16,10 +16,17 @@ from tests.machine.machine import OpenWorld, PlatformMachine
 from tests.machine.worlds import MemoryWorld
 
 
-def find_violation(open_world: OpenWorld) -> None:
+class ImpatientMachine(PlatformMachine):
+    """Only what the steps themselves show counts: a pipeline that gets stuck at the end is not what is looked for."""
+
+    def come_to_rest(self) -> None:
+        """Leave everything as it is."""
+
+
+def find_violation(open_world: OpenWorld, machine: type[PlatformMachine] = ImpatientMachine) -> None:
     """Look for a schedule that violates exactly_once, and raise the assertion that it violates."""
     run_state_machine_as_test(
-        lambda: PlatformMachine(open_world, [DeliveryMode.EXACTLY_ONCE]),
+        lambda: machine(open_world, DeliveryMode.EXACTLY_ONCE),
         settings=settings(
             max_examples=2000,
             stateful_step_count=40,
@@ -58,24 +65,20 @@ class UncommittedBroker(MemoryBroker):
         """Yield every record of the range, after the refusals of the other one."""
         list(super().read(range_))
         for offset in range(range_.start, range_.until):
-            record = self.partitions[range_.partition].log[offset]
+            record = self.partitions[range_.partition].find_any(offset)
             if record is not None:
                 yield offset, record
 
 
 def test_under_read_uncommitted_aborted_records_become_visible() -> None:
     """S35."""
-    with pytest.raises(AssertionError, match="I3: lost=set.* surplus={Row"):
-        find_violation(lambda delivery, limits: MemoryWorld(delivery, limits, UncommittedBroker()))
+    with pytest.raises(AssertionError, match=r"I3 of exactly_once: \{'surplus': \{Row"):
+        find_violation(lambda delivery, limits: MemoryWorld(delivery, limits, UncommittedBroker()), PlatformMachine)
 
 
 @pytest.mark.parametrize(
-    ("order", "consequence"),
-    [
-        (DeliveryMode.AT_LEAST_ONCE, "I3: lost=set.* surplus={Row"),
-        (DeliveryMode.AT_MOST_ONCE, "I3: lost={Row.* surplus=set"),
-    ],
+    ("order", "consequence"), [(DeliveryMode.AT_LEAST_ONCE, "surplus"), (DeliveryMode.AT_MOST_ONCE, "lost")]
 )
 def test_rows_and_position_in_two_transactions_are_seen_apart(order: DeliveryMode, consequence: str) -> None:
-    with pytest.raises(AssertionError, match=consequence):
+    with pytest.raises(AssertionError, match=rf"I3 of exactly_once: \{{'{consequence}': \{{Row"):
         find_violation(partial(MemoryWorld, real_delivery=order))

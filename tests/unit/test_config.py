@@ -12,13 +12,15 @@ from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.planning import StartPolicy
-from batchledger.record_rules import Deduplication, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
     "source": {"topics": ["orders"], "schema": "id string, amount decimal(10, 2)"},
     "sink": {"table": "orders"},
 }
+
+UPSERT = {"sink__mode": "upsert", "sink__key": ["id"]}
 
 
 def write(folder: Path, content: object) -> Path:
@@ -58,6 +60,12 @@ def test_upsert_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
     content = changed(sink__mode="upsert", sink__key=["id"], sink__version="timestamp")
     assert read_pipeline_file(write(tmp_path, content)).sink.upsert == Upsert(("id",), VersionBy.TIMESTAMP)
     assert read_pipeline_file(write(tmp_path, GOOD)).sink.upsert is None
+
+
+def test_tombstones_are_quarantined_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    assert read_pipeline_file(write(tmp_path, GOOD)).source.tombstones is TombstonePolicy.QUARANTINE
+    content = changed(source__tombstones="delete", dedupe={"key": ["amount"], "remember": "1d"}, **UPSERT)
+    assert read_pipeline_file(write(tmp_path, content)).source.tombstones is TombstonePolicy.DELETE
 
 
 def test_key_column_that_only_the_transform_knows_is_left_to_the_stage_step(tmp_path: Path) -> None:
@@ -100,6 +108,17 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
         (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
+        (changed(source__tombstones="drop"), "source.tombstones: 'drop' is not allowed; allowed: 'quarantine', 'keep'"),
+        (changed(source__tombstones="delete"), "orders.yaml: source.tombstones: delete needs sink.mode: upsert"),
+        (changed(source__tombstones="keep", **UPSERT), "source.tombstones: keep makes rows without a key"),
+        (
+            changed(source__tombstones="delete", transform="my.module:function", sink__mode="upsert", sink__key=["x"]),
+            "sink.key: 'x' is not a column of source.schema",
+        ),
+        (
+            changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
+            "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes",
+        ),
         (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
         (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
         (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),
@@ -137,6 +156,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
 def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
     tmp_path: Path, content: object, expected: str
 ) -> None:
+    """S20, S22, S140."""
     path = write(tmp_path, content)
     with pytest.raises(ConfigurationError) as caught:
         read_pipeline_file(path)
@@ -163,12 +183,25 @@ def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
     ],
 )
 def test_unsafe_and_unknown_kafka_options_are_refused_with_the_reason(tmp_path: Path, option: str, reason: str) -> None:
-    """S136."""
+    """S136, S137."""
     path = write(tmp_path, changed(source__options={option: "x"}))
     with pytest.raises(ConfigurationError, match=r"source\.options") as caught:
         read_pipeline_file(path)
     assert f"{option} is" in str(caught.value)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("source: {topics: [orders], schema: a int, start: earliest, start: latest}", "start"),
+        ("name: orders\nname: payments", "name"),
+    ],
+)
+def test_s28_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, key: str) -> None:
+    """YAML forbids it, its readers let the last one win: nobody could tell which start was meant."""
+    with pytest.raises(ConfigurationError, match=rf"not readable as YAML: key '{key}' appears twice(.|\n)* line \d"):
+        read_pipeline_file(write(tmp_path, text))
 
 
 def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:

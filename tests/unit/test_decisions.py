@@ -33,7 +33,7 @@ def next_offsets(world: World) -> list[int]:
 
 
 def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(world: World) -> None:
-    """I1 holds across it, and the balance shows it ever after."""
+    """S38: I1 holds across it, and the balance shows it ever after."""
     batch = accept_loss(world.process(), [LOST], BY_ANA)
     stored = world.database.committed.batches[batch.batch_id]
     assert (batch.state, batch.ranges) == (BatchState.PUBLISHED, (LOST,))
@@ -93,7 +93,7 @@ def test_open_batch_over_the_lost_offsets_is_discarded_and_the_rest_of_it_planne
         run_batch.stage(world.process(), planned.batch_id, "first")
     accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA)
     assert world.process().ledger.load_batch(planned.batch_id).state is BatchState.DISCARDED
-    with pytest.raises(FencedError, match="discarded"):
+    with pytest.raises(FencedError, match="batch 1 of orders_copy was discarded by a person's decision"):
         run_batch.stage(world.process(), planned.batch_id, "first")
     batch = run_batch.run_once(world.process(), "second")
     assert batch is not None
@@ -134,3 +134,20 @@ def test_loss_of_another_topic_under_the_same_name_cannot_be_accepted(world: Wor
     world.broker.create_topic("orders", 2)
     with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
         accept_loss(world.process(), [LOST], BY_ANA)
+
+
+def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging() -> None:
+    """The records expired after they were staged, and a person gives them up although nobody would have had to."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    platform = world.process()
+    planned = run_batch.plan(platform, "first")
+    assert planned is not None
+    run_batch.stage(platform, planned.batch_id, "first")
+    world.broker.expire(ORDERS_0, before=3)
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA)
+    with pytest.raises(FencedError, match="was discarded by a person's decision, run first changes nothing"):
+        run_batch.audit(platform, planned.batch_id, "first")
+    assert world.database.committed.staging == {}
+    assert world.database.committed.evidence == {}

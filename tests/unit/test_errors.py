@@ -19,6 +19,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.FencedError: (False, 1),
     errors.BatchBlockedError: (False, 3),
     errors.PositionConflictError: (False, 1),
+    errors.PlanOvertakenError: (True, 1),
     errors.PredecessorPendingError: (True, 1),
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
@@ -42,6 +43,7 @@ def test_table_names_the_whole_family() -> None:
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_retry_and_exit_code_are_properties_of_the_class(kind: type[BatchledgerError]) -> None:
+    """S96."""
     assert (kind.retryable, kind.exit_code) == RETRYABLE_AND_EXIT_CODE[kind]
 
 

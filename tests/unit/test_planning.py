@@ -118,6 +118,7 @@ def test_s7_added_partition_that_lost_records_before_it_was_noticed_is_a_loss() 
 
 
 def test_partition_that_has_a_position_gets_no_first_position() -> None:
+    """S28, S90."""
     known = {each.partition: each for each in positions_at(0)}
     assert choose_first_positions(known, log_of((0, 10)), StartPolicy.LATEST, {}) == ()
 
@@ -293,7 +294,7 @@ def test_position_at_the_log_start_or_at_the_end_is_fine() -> None:
 
 
 class PlansOverAGrowingLog(RuleBasedStateMachine):
-    """Whatever the log does, published ranges are contiguous (I1) and disjoint (I2) and end at the position."""
+    """S11: whatever the log does, published ranges are contiguous (I1) and disjoint (I2) and end at the position."""
 
     @initialize(held=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=4))
     def create_topic(self, held: list[tuple[int, int]]) -> None:

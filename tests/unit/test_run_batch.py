@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 
 from batchledger import run_batch
-from batchledger.accounting import HolePolicy, IntegrityCheck
+from batchledger.accounting import HoleEvidence, HolePolicy, IntegrityCheck
 from batchledger.batch import Batch, BatchState, DeliveryMode, LogState
 from batchledger.errors import (
     BatchBlockedError,
@@ -193,12 +193,14 @@ def test_s131_backlog_is_taken_in_bounded_batches(world: World) -> None:
 
 
 def test_undecodable_record_is_quarantined_and_the_batch_is_published(world: World) -> None:
+    """S120."""
     world.broker.append(ORDERS_1, b"{poison")
     batch = run_batch.run_once(world.process(), "run-1")
     assert batch is not None
     quarantine = world.database.committed.quarantine
     assert [(key[1], key[2], row["value"]) for key, row in quarantine.items()] == [(ORDERS_1, 5, b"{poison")]
     assert world.times_published() == Counter(set(world.records()) - {(ORDERS_1, 5)})
+    assert world.database.committed.positions[PIPELINE, ORDERS_1].next_offset == 6
 
 
 def test_s31_declared_holes_are_accounted_for_and_the_position_passes_them(world: World) -> None:
@@ -287,6 +289,7 @@ def test_crash_at_every_point_then_another_run_publishes_every_record_once(world
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_i5_s17_retry_after_a_crash_reads_the_same_ranges_although_the_log_grew(world: World, point: str) -> None:
+    """S8."""
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
     world.produce(ORDERS_0, 7)
@@ -347,6 +350,7 @@ def test_audit_repeated_by_its_run_does_nothing(world: World) -> None:
 
 
 def test_i9_connection_lost_after_the_commit_is_found_out_and_ends_well(world: World) -> None:
+    """S65, S104."""
     platform = world.process()
     platform = replace(platform, ledger=MemoryLedger(world.database, commit_fault=CommitFault.AFTER))
     batch = run_batch.run_once(platform, "run-1")
@@ -367,12 +371,15 @@ def test_i9_s68_connection_lost_before_the_commit_stays_unknown_and_the_retry_pu
 
 @pytest.mark.parametrize("step", [run_batch.audit, run_batch.publish])
 def test_i4_stale_run_changes_nothing_and_is_told_who_fenced_it(world: World, step: object) -> None:
+    """S62."""
     stage_and_audit(world.process(), "run-1")
     stage_and_audit(world.process(), "run-2")
     before = world.database.committed
     with pytest.raises(FencedError, match=r"batch 1 of orders_copy is fenced by attempt 2 of run run-2.*run run-1"):
         step(world.process(), 1, "run-1")  # type: ignore[operator]
-    assert world.database.committed is before
+    after = world.database.committed
+    assert (after.batches, after.positions, after.targets) == (before.batches, before.positions, before.targets)
+    assert (list(after.staging), list(after.evidence)) == ([(1, 2)], [(1, 2)]), "its own staging is left behind"
     run_batch.publish(world.process(), 1, "run-2")
     assert_exactly_once(world)
 
@@ -441,6 +448,7 @@ def test_unknown_batch_is_refused(world: World, step: object) -> None:
 
 
 def test_duplicate_planted_in_staging_blocks_the_batch_and_names_check_and_coordinates(world: World) -> None:
+    """S116, S120."""
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(world.process(alter=staged_twice), "run-1")
     message = str(blocked.value)
@@ -501,6 +509,7 @@ def test_s37_unread_records_that_expired_stop_the_pipeline(world: World) -> None
 
 
 def test_broker_down_is_retryable_and_stores_nothing(world: World) -> None:
+    """S26."""
     world.broker.is_down = True
     before = world.database.committed
     with pytest.raises(ServiceUnavailableError) as error:
@@ -588,3 +597,30 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
             platform.sink.publish(publication)
             publication.mark_published()
     assert set(world.times_published().values()) == {2}
+
+
+def test_at_most_once_tells_the_retry_of_a_killed_publication_that_rows_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("between_commits")), "run-1")
+    run_batch.publish(world.process(), 1, "run-1")
+    assert "the rows are lost, as at_most_once allows" in caplog.text
+
+
+def test_topic_that_is_recreated_while_its_holes_are_looked_into_is_noticed(world: World) -> None:
+    world.holes = HolePolicy.TRANSACTIONAL
+    world.broker.append_holes(ORDERS_0, 1)
+
+    class RecreatedSourceLog(MemorySourceLog):
+        def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+            found = super().look_into(holes)
+            self.broker.delete_topic("orders")
+            self.broker.create_topic("orders", 2)
+            return found
+
+    platform = replace(world.process(), source=RecreatedSourceLog(world.broker))
+    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+        run_batch.run_once(platform, "run-1")
+    assert world.times_published() == Counter()

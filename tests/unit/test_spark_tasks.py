@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.quarantine import QUARANTINE_SCHEMA, SKIPPED_TOMBSTONE
 from batchledger.spark.tasks import Witness, find_runs
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -27,7 +27,9 @@ SCHEMA = pa.schema(
 )
 
 
-def batch_of(offsets: Sequence[int], bad: Sequence[int] = (), partition: int = 0) -> pa.RecordBatch:
+def batch_of(
+    offsets: Sequence[int], bad: Sequence[int] = (), partition: int = 0, skipped: Sequence[int] = ()
+) -> pa.RecordBatch:
     rows = [
         {
             "number": offset,
@@ -35,7 +37,7 @@ def batch_of(offsets: Sequence[int], bad: Sequence[int] = (), partition: int = 0
             "_partition": partition,
             "_offset": offset,
             "_timestamp": NOW,
-            "_error": "broken" if offset in bad else None,
+            "_error": "broken" if offset in bad else SKIPPED_TOMBSTONE if offset in skipped else None,
             "_key": None,
             "_value": b"raw" if offset in bad else None,
             "_headers": "[]" if offset in bad else None,
@@ -72,6 +74,7 @@ def test_runs_never_cross_a_partition() -> None:
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_every_record_is_either_passed_on_or_set_aside(goodness: list[bool]) -> None:
+    """S119."""
     bad = [offset for offset, is_good in enumerate(goodness) if not is_good]
     witness = Witness()
     passed = [row for batch in witness.split(iter([batch_of(range(len(goodness)), bad)])) for row in batch.to_pylist()]
@@ -83,3 +86,16 @@ def test_every_record_is_either_passed_on_or_set_aside(goodness: list[bool]) -> 
         assert quarantined.schema == QUARANTINE_SCHEMA
         assert quarantined["offset"].to_pylist() == bad
     assert count_offsets(merge_ranges(witness.runs)) == len(goodness)
+
+
+@given(st.lists(st.sampled_from(["good", "bad", "skipped"]), max_size=40))
+def test_skipped_tombstones_are_seen_and_neither_passed_on_nor_quarantined(fates: list[str]) -> None:
+    by_fate = {fate: [offset for offset, each in enumerate(fates) if each == fate] for fate in ("bad", "skipped")}
+    witness = Witness()
+    batch = batch_of(range(len(fates)), by_fate["bad"], skipped=by_fate["skipped"])
+    passed = [row["number"] for each in witness.split(iter([batch])) for row in each.to_pylist()]
+    assert passed == [offset for offset, fate in enumerate(fates) if fate == "good"]
+    quarantined = witness.quarantined
+    assert ([] if quarantined is None else quarantined["offset"].to_pylist()) == by_fate["bad"]
+    assert {offset for run in witness.skipped for offset in range(run.start, run.until)} == set(by_fate["skipped"])
+    assert count_offsets(merge_ranges(witness.runs)) == len(fates)

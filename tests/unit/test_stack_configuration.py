@@ -66,6 +66,7 @@ def test_postgres_stays_durable_and_asks_for_a_password() -> None:
 
 @pytest.mark.parametrize("option", ["kafka.sasl.jaas.config", "ssl.key.password", "client_secret", "auth_token"])
 def test_spark_redacts_secret_options(home: Home, option: str) -> None:
+    """S139."""
     lines = dict(line.split(" ", 1) for line in spark_defaults(home, PORTS, []).splitlines())
     for key in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
         assert re.search(lines[key], option)
@@ -102,6 +103,7 @@ def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
 
 
 def test_secrets_lie_in_files_that_only_their_owner_reads(home: Home) -> None:
+    """S141."""
     credentials = Credentials.of(home)
     configure_airflow(home, PORTS, credentials)
     files = [path for path in home.local.rglob("*") if path.is_file()]

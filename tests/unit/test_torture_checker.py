@@ -29,6 +29,7 @@ def test_log_and_target_agree() -> None:
 
 
 def test_every_kind_of_difference_is_tested_here() -> None:
+    """S107."""
     assert {each.name for each in fields(Differences)} - {"records", "rows"} == set(KINDS)
 
 

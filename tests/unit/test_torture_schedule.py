@@ -64,6 +64,7 @@ def test_about_a_quarter_of_the_rounds_is_quiet() -> None:
 
 
 def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
+    """S106."""
     for mode in MODES:
         met = {fault.kind for each in LONG if each.mode == mode for fault in each.faults}
         # Which way a transaction ends is drawn by lot in each deck.

@@ -35,14 +35,23 @@ class PostgresEvidenceWriter:
     visible: str
     quarantine: str
 
-    def write(self, reader: int, visible: Sequence[OffsetRange], quarantined: pa.Table | None) -> None:
+    def write(
+        self,
+        reader: int,
+        visible: Sequence[OffsetRange],
+        quarantined: pa.Table | None,
+        tombstones: Sequence[OffsetRange] = (),
+    ) -> None:
         """See the port."""
         with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor:
             with cursor.copy(f"copy {self.visible} (reader) from stdin") as copy:
                 copy.write_row((reader,))
-            with cursor.copy(f"copy {self.visible} (topic, partition, offsets) from stdin") as copy:
-                for each in visible:
-                    copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
+            for column, ranges in (("offsets", visible), ("tombstones", tombstones)):
+                if not ranges:
+                    continue
+                with cursor.copy(f"copy {self.visible} (topic, partition, {column}) from stdin") as copy:
+                    for each in ranges:
+                        copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
             if quarantined is None:
                 return
             # As text: a producer may set a timestamp beyond the years that Python knows.
@@ -65,7 +74,9 @@ class PostgresEvidence:
         visible, quarantine = visible_table(attempt), quarantine_table(attempt)
         with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(
-                sql.SQL("create table {} (reader int, topic text, partition int, offsets int8range)").format(visible)
+                sql.SQL(
+                    "create table {} (reader int, topic text, partition int, offsets int8range, tombstones int8range)"
+                ).format(visible)
             )
             cursor.execute(
                 sql.SQL(
@@ -80,8 +91,8 @@ class PostgresEvidence:
         with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
             return [
-                WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), seen, quarantined)
-                for topic, partition, start, until, seen, quarantined in cursor
+                WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), *counts)
+                for topic, partition, start, until, *counts in cursor
             ]
 
     def count_finished(self, attempt: Attempt) -> int:

@@ -24,14 +24,14 @@ from batchledger.batch import (
     Position,
     Staged,
     TopicIdentity,
+    closed,
     fenced_by,
 )
 from batchledger.database import connect, read_statement, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
-    FencedError,
     OutcomeUnknownError,
-    PositionConflictError,
+    PlanOvertakenError,
     TargetChangedError,
     UnknownBatchError,
 )
@@ -105,12 +105,7 @@ class PostgresLedger:
             row = cursor.fetchone()
             batch = _load_batch(cursor, batch_id)
             if row is None:
-                raise FencedError(
-                    f"{batch.label} cannot be attempted again: attempt {batch.attempt} of run {batch.attempt_run} has "
-                    f"it {batch.state}. Nothing is left to do for run {run}.",
-                    batch_id=batch_id,
-                    attempt=batch.attempt,
-                )
+                raise closed(batch, run)
             return Attempt(batch, row[0], run)
 
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
@@ -306,7 +301,7 @@ def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision
     )
 
 
-def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PositionConflictError:
+def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:
     cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
     stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
     moved = [
@@ -314,7 +309,7 @@ def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange])
         for each in ranges
         if stored.get(each.partition) != each.start
     ]
-    return PositionConflictError(
+    return PlanOvertakenError(
         f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
         f"meantime; look again with: batchledger plan {pipeline}.",
         pipeline=pipeline,

@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from batchledger.batch import Attempt, Staged
-from batchledger.columns import PROVENANCE_COLUMNS, Column
+from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError, StagingError
 from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
+from batchledger.record_rules import TombstonePolicy
 from batchledger.spark.decode import ERROR_COLUMN, RAW_COLUMNS, decode_json
 from batchledger.spark.tasks import REPORT_SCHEMA, WitnessAndWriteTask, WitnessTask, WriteTask
 
@@ -36,6 +37,7 @@ POLL_TIMEOUT_MILLISECONDS = 25_000
 class SparkStager:
     """See the port. ``open_session`` yields a session and cleans up after it.
 
+    ``key`` names the columns that a tombstone takes from the record's key, where tombstones delete.
     ``isolation`` is a parameter only so that a test can show what another value than the default would do.
     """
 
@@ -45,6 +47,8 @@ class SparkStager:
     transform: str | None
     evidence: Evidence
     sink: Sink
+    tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
+    key: tuple[str, ...] = ()
     isolation: str = "read_committed"
 
     def stage(self, attempt: Attempt) -> Staged:
@@ -81,17 +85,29 @@ class SparkStager:
         # Otherwise a timestamp without a zone would mean another moment on another server.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         raw = read_ranges(spark, attempt.batch.ranges, self.source_options, self.isolation)
-        decoded = decode_json(raw, self.columns)
+        decoded = decode_json(raw, self.columns, self.tombstones, self.key)
         good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
         evidence = self.evidence.open(attempt)
         if transform is None:
             rows = self.sink.open_staging(attempt, to_arrow_schema(good.schema))
             written = decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), REPORT_SCHEMA)
         else:
-            transformed = _apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
+            transformed = self._apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
             rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
             written = transformed.mapInArrow(WriteTask(rows), REPORT_SCHEMA)
         return [(row.task, row.written) for row in written.collect()]
+
+    def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
+        deleted = (DELETED_COLUMN,) if self.tombstones is TombstonePolicy.DELETE else ()
+        required = (*PROVENANCE_COLUMNS, *deleted)
+        transformed = transform(rows)
+        missing = [column for column in required if column not in transformed.columns]
+        if missing:
+            raise ConfigurationError(
+                f"the transform dropped the provenance columns {', '.join(missing)}; it has to keep "
+                f"{', '.join(required)} on every row."
+            )
+        return transformed
 
 
 def read_ranges(
@@ -138,14 +154,3 @@ def summarise(error: BaseException) -> str:
     telling = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "JVM stacktrace", "..."))]
     causes = [line for line in telling if "Error" in line or "Exception" in line] or telling
     return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]]))[:1200]
-
-
-def _apply(transform: Transform, rows: DataFrame) -> DataFrame:
-    transformed = transform(rows)
-    missing = [column for column in PROVENANCE_COLUMNS if column not in transformed.columns]
-    if missing:
-        raise ConfigurationError(
-            f"the transform dropped the provenance columns {', '.join(missing)}; it has to keep "
-            f"{', '.join(PROVENANCE_COLUMNS)} on every row."
-        )
-    return transformed

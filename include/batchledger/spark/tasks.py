@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EvidenceWriter, StagingWriter
-from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.quarantine import QUARANTINE_SCHEMA, SKIPPED_TOMBSTONE
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -26,22 +26,33 @@ _SET_ASIDE_COLUMNS = ("_error", "_key", "_value", "_headers")
 
 @dataclass
 class Witness:
-    """Notes which offsets pass by, and keeps the records that are set aside."""
+    """Notes which offsets pass by, which of them are skipped, and keeps the records that are set aside."""
 
     runs: list[OffsetRange] = field(default_factory=list)
+    skipped: list[OffsetRange] = field(default_factory=list)
     set_aside: list[pa.RecordBatch] = field(default_factory=list)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the good rows of each batch without the columns that only bad records need."""
         for batch in batches:
-            self.runs.extend(find_runs(batch["_topic"], batch["_partition"], batch["_offset"]))
+            self.runs.extend(_runs_of(batch))
             is_good = pc.is_null(batch["_error"])
             good = batch
             if is_good.false_count:
-                self.set_aside.append(batch.filter(pc.invert(is_good)))
+                self._set_aside(batch.filter(pc.invert(is_good)))
                 good = batch.filter(is_good)
             if good.num_rows:
                 yield good.drop_columns(_SET_ASIDE_COLUMNS)
+
+    def _set_aside(self, bad: pa.RecordBatch) -> None:
+        is_skipped = pc.equal(bad["_error"], SKIPPED_TOMBSTONE)
+        self.skipped.extend(_runs_of(bad.filter(is_skipped)))
+        if is_skipped.false_count:
+            self.set_aside.append(bad.filter(pc.invert(is_skipped)))
+
+    def write(self, evidence: EvidenceWriter) -> None:
+        """Write what was seen as evidence of this part of the read."""
+        evidence.write(_part_of_the_read(), merge_ranges(self.runs), self.quarantined, merge_ranges(self.skipped))
 
     @property
     def quarantined(self) -> pa.Table | None:
@@ -51,6 +62,10 @@ class Witness:
         table = pa.Table.from_batches(self.set_aside)
         columns = [table[f"_{name}"] for name in QUARANTINE_SCHEMA.names]
         return pa.table(columns, names=QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+
+
+def _runs_of(batch: pa.RecordBatch) -> list[OffsetRange]:
+    return find_runs(batch["_topic"], batch["_partition"], batch["_offset"])
 
 
 def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list[OffsetRange]:
@@ -81,7 +96,7 @@ class WitnessTask:
         """Run over one Spark partition."""
         witness = Witness()
         yield from witness.split(batches)
-        self.evidence.write(_part_of_the_read(), merge_ranges(witness.runs), witness.quarantined)
+        witness.write(self.evidence)
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,7 @@ class WitnessAndWriteTask:
         """Run over one Spark partition."""
         task, witness = _task_attempt_id(), Witness()
         written = self.rows.write(task, witness.split(batches))
-        self.evidence.write(_part_of_the_read(), merge_ranges(witness.runs), witness.quarantined)
+        witness.write(self.evidence)
         yield _report(task, written)
 
 

@@ -1,0 +1,95 @@
+"""docs/scenarios.md is true: what it names exists and cites its scenario, what tests cite is in it, no row is empty."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGE = ROOT / "docs" / "scenarios.md"
+_ROW = re.compile(r"^\| (S\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
+_NAMED = re.compile(r"`((?:test_|[A-Z])\w+)`")
+_CITED = re.compile(r"\bS(\d{1,3})\b|(?<=_)s(\d{1,3})(?=_)")
+_LINT_CODE = re.compile(r"# noqa.*")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scenario of the page."""
+
+    scenario: str
+    must_happen: str
+    answer: str
+
+    @property
+    def tests(self) -> list[str]:
+        """The tests that it names."""
+        return _NAMED.findall(self.answer)
+
+
+def read_rows() -> list[Row]:
+    return [Row(*found) for found in _ROW.findall(PAGE.read_text(encoding="utf-8"))]
+
+
+def cited_in(text: str) -> set[str]:
+    """The scenarios that a piece of code cites: S55 in words, or _s55_ in a name."""
+    return {f"S{word or name}" for word, name in _CITED.findall(_LINT_CODE.sub("", text))}
+
+
+@cache
+def read_tests() -> dict[str, str]:
+    """The source of every test, and of every class of tests, by its name."""
+    return dict(_each_test())
+
+
+def _each_test() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                yield node.name, "\n".join(lines[first - 1 : node.end_lineno])
+
+
+ROWS = read_rows()
+
+
+def test_every_line_of_the_page_that_looks_like_a_scenario_is_a_row_and_none_comes_twice() -> None:
+    looks_like_one = re.findall(r"^\| *(S\d+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [row.scenario for row in ROWS] == looks_like_one
+    assert len(set(looks_like_one)) == len(looks_like_one) > 100
+    assert looks_like_one == sorted(looks_like_one, key=lambda scenario: int(scenario[1:]))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.scenario)
+def test_scenario_names_tests_that_exist_and_cite_it_or_gives_a_reason(row: Row) -> None:
+    assert row.must_happen.strip()
+    assert row.tests or len(row.answer.split()) >= 3
+    for name in row.tests:
+        assert name in read_tests(), f"there is no test {name}"
+        assert row.scenario in cited_in(read_tests()[name]), f"{name} does not cite {row.scenario}"
+
+
+def test_every_scenario_that_a_test_cites_is_on_the_page() -> None:
+    known = {row.scenario for row in ROWS}
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    unknown = {str(file.relative_to(ROOT)): cited_in(file.read_text(encoding="utf-8")) - known for file in files}
+    assert {name: sorted(cited) for name, cited in unknown.items() if cited} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ('"""S7."""', {"S7"}),
+        ("def test_s53_s60_position() -> None: ...", {"S53", "S60"}),
+        ('x = f"select {y}"  # noqa: S608', set()),
+        ("tests_s3cret, S, s31, ES3000", set()),
+    ],
+)
+def test_citations_are_recognised(text: str, cited: set[str]) -> None:
+    assert cited_in(text) == cited

@@ -1,0 +1,127 @@
+"""Records without a value through whole runs: each policy, and deletion under crashes at every point of every mode."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from batchledger import run_batch
+from batchledger.accounting import Balance
+from batchledger.batch import DeliveryMode
+from batchledger.errors import KeyConflictError
+from batchledger.offsets import TopicPartition
+from batchledger.planning import Limits
+from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
+from batchledger.verification import PublishedRange, verify_history
+from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
+from tests.fakes.sink import MemorySink
+from tests.fakes.work import ROW_SCHEMA
+from tests.fakes.world import PIPELINE, World
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+BY_ID = Upsert(("message_id",))
+CRASHES = [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
+
+
+@pytest.fixture
+def world() -> World:
+    """Updates and deletions of four keys, each in one partition; batches of at most three records."""
+    world = World(limits=Limits(max_records=3), schema=ROW_SCHEMA.append(pa.field("amount", pa.int32())))
+    world.broker.create_topic("orders", 2)
+    send(world, ORDERS_0, d=4, a=1, b=1)
+    send(world, ORDERS_0, a=2, b=None)
+    send(world, ORDERS_1, c=1)
+    send(world, ORDERS_1, c=None)
+    send(world, ORDERS_0, a=None)
+    send(world, ORDERS_1, c=3)
+    return world
+
+
+def send(world: World, partition: TopicPartition, **amount_by_key: int | None) -> None:
+    for key, amount in amount_by_key.items():
+        value = None if amount is None else f'{{"message_id": "{key}", "amount": {amount}}}'.encode()
+        world.broker.append_keyed(partition, (key.encode(), value))
+
+
+def catch_up(world: World, run: str = "catch-up") -> None:
+    while run_batch.run_once(world.process(), run) is not None:
+        pass
+
+
+def state(world: World) -> Mapping[str, int]:
+    rows = MemorySink(world.database, "orders").read_target()
+    return {row["message_id"]: row["amount"] for row in rows}
+
+
+def balances(world: World) -> list[Balance]:
+    return [line for each in world.database.committed.batches.values() for line in each.balances]
+
+
+def count(world: World, line: str) -> int:
+    return sum(getattr(each, line) for each in balances(world))
+
+
+def test_tombstones_are_quarantined_by_default(world: World) -> None:
+    catch_up(world)
+    assert (count(world, "accepted"), count(world, "quarantined")) == (6, 3)
+    assert len(world.database.committed.quarantine) == 3
+
+
+def test_skipped_tombstones_have_a_line_of_their_own_in_the_balance(world: World) -> None:
+    world.tombstones = TombstonePolicy.SKIP
+    catch_up(world)
+    lines = ("accepted", "tombstones", "quarantined", "unexplained")
+    assert [count(world, line) for line in lines] == [6, 3, 0, 0]
+    assert len(MemorySink(world.database, "orders").read_target()) == 6
+
+
+def test_kept_tombstones_are_rows_without_values(world: World) -> None:
+    world.tombstones = TombstonePolicy.KEEP
+    catch_up(world)
+    rows = MemorySink(world.database, "orders").read_target()
+    empty = [(row["_partition"], row["_offset"]) for row in rows if row["message_id"] is None]
+    assert sorted(empty) == [(0, 4), (0, 5), (1, 1)]
+    assert (count(world, "accepted"), count(world, "unexplained")) == (9, 0)
+
+
+def test_kept_tombstone_cannot_be_an_update(world: World) -> None:
+    world.tombstones, world.upsert = TombstonePolicy.KEEP, BY_ID
+    with pytest.raises(KeyConflictError):
+        catch_up(world)
+
+
+@pytest.mark.parametrize(("delivery", "point"), CRASHES)
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_crash_while_updates_and_deletions_are_published_then_a_retry(
+    world: World, delivery: DeliveryMode, point: str, run: str
+) -> None:
+    """Updates by key make at_least_once as good as exactly_once: what is brought twice changes nothing."""
+    world.delivery, world.tombstones, world.upsert = delivery, TombstonePolicy.DELETE, BY_ID
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    catch_up(world, run)
+    is_lost = copies_after_crash(delivery, point) == 0
+    assert state(world) == ({"c": 3} if is_lost else {"c": 3, "d": 4})
+    assert (count(world, "accepted"), count(world, "unexplained")) == (9, 0)
+    assert_proved(world)
+
+
+def assert_proved(world: World) -> None:
+    stored = world.database.committed.batches.values()
+    published = [
+        PublishedRange(each.batch.batch_id, line.range, line.accepted, line.quarantined, line.unexplained)
+        for each in stored
+        for line in each.balances
+    ]
+    target = MemorySink(world.database, "orders", upsert=BY_ID).count_target(PIPELINE)
+    positions = world.process().ledger.load_positions(PIPELINE)
+    verification = verify_history(PIPELINE, positions, published, target, {}, mode=SinkMode.UPSERT)
+    assert verification.holds, verification.findings
+
+
+def test_s46_tombstone_without_a_key_is_quarantined(world: World) -> None:
+    world.tombstones, world.upsert = TombstonePolicy.DELETE, BY_ID
+    world.broker.append_keyed(ORDERS_0, (None, None))
+    catch_up(world)
+    assert count(world, "quarantined") == 1
+    assert state(world) == {"c": 3, "d": 4}
