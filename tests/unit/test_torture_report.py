@@ -68,7 +68,7 @@ def test_losses_of_the_broker_are_told_and_break_no_promise() -> None:
 
 def test_faults_that_came_too_late_do_not_count_as_survived() -> None:
     (mode,) = report(EXACTLY_ONCE, Differences(10, 10)).modes
-    assert (mode.survived, mode.missed) == ({"worker killed": 1, "producer transaction aborted": 1}, 1)
+    assert (mode.survived, mode.missed) == ({"worker killed": 1, "transaction aborted": 1}, 1)
 
 
 def test_report_as_json_holds_the_verdict_and_few_examples() -> None:

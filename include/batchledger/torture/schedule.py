@@ -44,8 +44,8 @@ class FaultKind(StrEnum):
     """The kinds of faults, as a report names them."""
 
     KILL_WORKER = "worker killed"
-    KILL_WORKER_AT_RANDOM = "worker killed at a random moment"
-    PAUSE_WORKER = "worker paused, woken after another took over"
+    KILL_WORKER_AT_RANDOM = "worker killed at random"
+    PAUSE_WORKER = "worker paused, woken later"
     TWO_WORKERS = "two workers at once"
     KILL_SPARK = "Spark server killed"
     KILL_BROKER = "broker killed"
@@ -56,8 +56,8 @@ class FaultKind(StrEnum):
     DELAY = "connections delayed"
     BLACK_HOLE = "connections black-holed"
     LOSE_COMMIT_REPLY = "COMMIT reply lost"
-    COMMIT_LATE = "producer transaction left open, then committed"
-    ABORT_LATE = "producer transaction left open, then aborted"
+    COMMIT_LATE = "transaction committed late"
+    ABORT_LATE = "transaction aborted late"
     EXPIRE_RECORDS = "records expired"
     ADD_PARTITION = "partition added"
 
