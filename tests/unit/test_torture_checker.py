@@ -18,12 +18,12 @@ KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker
 
 def found(rows: list[Row], acknowledged: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """The differences that are not empty."""
-    differences = compare(LOG, rows, acknowledged)
+    differences = compare("topic", LOG, rows, acknowledged)
     return {kind: list(getattr(differences, kind)) for kind in KINDS if getattr(differences, kind)}
 
 
 def test_log_and_target_agree() -> None:
-    assert compare(LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
+    assert compare("topic", LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
         records=6, rows=6, lost=[], duplicated=[], phantom=[], out_of_order=[], wrong_value=[], broker_lost=[]
     )
 
@@ -44,7 +44,7 @@ def test_record_with_two_rows_is_duplicated() -> None:
 
 def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
     log = {**LOG, (0, 6): LOG[0, 0]}
-    differences = compare(log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
+    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
     assert (differences.lost, differences.duplicated) == ([], [])
 
 
@@ -72,3 +72,9 @@ def test_row_that_is_not_what_the_log_holds_has_a_wrong_value(change: dict[str, 
 
 def test_acknowledged_record_that_the_log_does_not_hold_is_the_brokers_loss() -> None:
     assert found(ROWS, ("id0", "gone")) == {"broker_lost": ["gone"]}
+
+
+@pytest.mark.parametrize("change", [{"topic": "other"}, {"offset": 99}, {"partition": 0}])
+def test_row_that_names_another_place_than_its_record_has_in_the_log_is_wrong(change: dict[str, object]) -> None:
+    moved = replace(ROWS[5], **change)  # type: ignore[arg-type]
+    assert found([*ROWS[:5], moved]) == {"wrong_value": ["id5"]}
