@@ -85,13 +85,15 @@ class TargetCount:
 class HoleEvidence:
     """What a second read, by another client, found where the stage step saw no record.
 
-    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level.
+    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level. Whether
+    a topic is compacted is unknown where its settings may not be read.
     """
 
     committed: tuple[OffsetRange, ...]
     uncommitted: tuple[OffsetRange, ...]
     log_start_by_partition: Mapping[TopicPartition, int]
     compacted_topics: frozenset[str]
+    topics_of_unknown_policy: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class HoleCounts:
     ``aborted``: a record of an aborted transaction. ``markers``: nothing under either isolation level, in a topic that
     is not compacted, so a commit or abort marker. ``compacted``: the same in a compacted topic. ``unread``: a committed
     record that the stage step did not return. ``expired``: below the log start by now, so that nothing can be said.
+    ``unclear``: nothing under either isolation level, in a topic of which it is unknown whether it is compacted.
     """
 
     aborted: int = 0
@@ -108,6 +111,7 @@ class HoleCounts:
     compacted: int = 0
     unread: int = 0
     expired: int = 0
+    unclear: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +178,7 @@ def classify_holes(
     return tuple(
         HoleCounts(
             aborted=without_committed - without_any,
-            markers=0 if each.partition.topic in evidence.compacted_topics else without_any,
-            compacted=without_any if each.partition.topic in evidence.compacted_topics else 0,
+            **{_class_of_nothing(each.partition.topic, evidence): without_any},
             unread=still_there - without_committed,
             expired=gone,
         )
@@ -189,6 +192,7 @@ _REMARK_BY_CLASS = {
     "compacted": "",
     "unread": " (committed records that the stage step did not return: stage the batch again)",
     "expired": " (removed from Kafka since, so that nothing can be said of them)",
+    "unclear": " (markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell)",
 }
 
 
@@ -197,6 +201,13 @@ def describe_holes(facts: Sequence[RangeFacts]) -> str:
     totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
     found = [f"{name} {total:,}{_REMARK_BY_CLASS[name]}" for name, total in totals.items() if total]
     return f"holes: {', '.join(found)}" if found else ""
+
+
+def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
+    """The class of an offset at which nothing is visible under either isolation level."""
+    if topic in evidence.topics_of_unknown_policy:
+        return "unclear"
+    return "compacted" if topic in evidence.compacted_topics else "markers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +260,8 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
         filtered=missing if has_transform else 0,
         aborted=facts.holes.aborted if is_transactional else 0,
         markers=facts.holes.markers if is_transactional else 0,
-        compacted=facts.holes.compacted if policy is HolePolicy.COMPACTED else 0,
+        # Either kind is allowed there, so it need not be known which it is.
+        compacted=facts.holes.compacted + facts.holes.unclear if policy is HolePolicy.COMPACTED else 0,
     )
 
 

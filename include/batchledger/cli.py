@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -22,11 +21,9 @@ from batchledger import display
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
-from batchledger.health import PipelineHealth
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.offsets import OffsetRange
 from batchledger.stack import Home, commands, environment
-from batchledger.stack.status import ServiceState
 from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
@@ -44,16 +41,13 @@ _console = Console(stderr=True)
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Show the local services, where to reach them, and how each pipeline stands."""
+    """Show the local services, where to reach them, and how each pipeline stands, whatever services it uses."""
+    from batchledger.wiring import survey_pipelines
+
     found, now = commands.look(), datetime.now(UTC)
     if not as_json:
         commands.show(found)
-    running = {one.name for one in found.services if one.state is ServiceState.RUNNING}
-    pipelines: Sequence[PipelineHealth] = ()
-    if {"kafka", "postgres"} <= running:
-        from batchledger.wiring import survey_pipelines
-
-        pipelines = survey_pipelines(now)
+    pipelines = survey_pipelines(now)
     if as_json:
         surveyed = [display.pipeline_as_json(each) for each in pipelines]
         display.print_json({**dataclasses.asdict(found), "pipelines": surveyed})

@@ -23,12 +23,16 @@ def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decis
     never given up. Raises LossRefusedError, TopicChangedError, PositionConflictError.
     """
     rules, ledger = platform.rules, platform.ledger
+    _require_distinct(lost, decision)
     stored = {
         each.partition: each for each in ledger.load_positions(rules.name) if each.partition.topic in rules.topics
     }
     log = platform.source.read_log(rules.topics)
-    # A partition that lost its beginning before it was ever planned has no position yet.
-    first = choose_first_positions(stored, log, rules.start, {}) if stored else ()
+    # A partition that was added and lost its beginning before it was ever planned has no position yet. Where a topic
+    # starts that was never read is for the next plan to say.
+    topics = {each.topic for each in stored}
+    chosen = choose_first_positions(stored, log, rules.start, {})
+    first = tuple(each for each in chosen if each.partition.topic in topics)
     check_identity((*stored.values(), *first), log)
     real = find_losses((*stored.values(), *first), log)
     for each in lost:
@@ -40,7 +44,19 @@ def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decis
                 "what Kafka has removed before it was read can be given up, from the stored position on.",
                 range=str(each),
             )
-    ledger.store_first_positions(rules.name, first)
+    given_up = {each.partition for each in lost}
+    ledger.store_first_positions(rules.name, [each for each in first if each.partition in given_up])
     batch = ledger.accept_loss(rules.name, lost, decision)
     logger.warning("%s accepts the loss of %s: %s", batch.label, describe_ranges(batch.ranges), decision.reason)
     return batch
+
+
+def _require_distinct(lost: Sequence[OffsetRange], decision: Decision) -> None:
+    partitions = [each.partition for each in lost]
+    if not decision.reason.strip():
+        raise LossRefusedError("a loss is accepted for a reason that others can read later; give one.")
+    if not lost or not all(lost) or len(set(partitions)) < len(partitions):
+        raise LossRefusedError(
+            f"{describe_ranges(lost) or 'no range at all'}: name each partition once, with at least one offset, as the "
+            "error of the run does."
+        )

@@ -66,7 +66,7 @@ class SourceLog(Protocol):
         A hole below the log start is not seen; the log start tells. Returns or raises within 60 s of reading, plus 1 s
         for each 100,000 offsets between the first and the last hole of a partition: ServiceUnavailableError when they
         could not be read in that time, TopicChangedError when the log ends before a hole does. Needs READ and DESCRIBE
-        on the topics, and DESCRIBE_CONFIGS, without which no topic counts as compacted.
+        on the topics, and DESCRIBE_CONFIGS, without which it is unknown whether a topic is compacted.
         """
 
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
@@ -110,6 +110,13 @@ class Publication(Protocol):
 
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of the batch have been written, by this attempt or an earlier one."""
+
+    def mark_rows(self) -> None:
+        """Record that the rows are written; ``verify`` reports a published batch without."""
 
     def mark_published(self) -> None:
         """Set the state of the batch and let its ranges count as published, with the rows that the audit accepted.
@@ -251,6 +258,9 @@ class Sink(Protocol):
 
     def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
+
+    def check(self, publication: Publication) -> None:
+        """Raise what ``publish`` would raise for another target or for staging that is not what was audited."""
 
     def publish(self, publication: Publication) -> int:
         """Make the accepted rows of the attempt visible within the publication; return their number.

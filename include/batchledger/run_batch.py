@@ -217,8 +217,8 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             if not (_is_of(found, attempt) and found.state is BatchState.PUBLISHED):
                 _leave_if_superseded(platform, attempt, found)
                 raise
-            if isinstance(error, OutcomeUnknownError) and platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
-                raise _rows_lost(attempt, error) from error
+            if platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+                return _leave_to_twin(attempt, found, error)
         platform.crash("committed")
         batch = platform.ledger.load_batch(batch_id)
         if batch.state is not BatchState.PUBLISHED:
@@ -227,12 +227,14 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             )
         logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     elif platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+        # Whoever committed the position may be about to write the rows from this staging.
         logger.warning(
             "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
             "lost, as at_most_once allows. See with: batchledger verify %s",
             batch.label,
             batch.pipeline,
         )
+        return batch
     _drop_staging(platform, Attempt(batch, batch.attempt, run))
     _commit_courtesy(platform, batch)
     return batch
@@ -290,13 +292,27 @@ def _publish_parts(platform: Platform, attempt: Attempt) -> None:
 
 def _apply(parts: tuple[_Part, ...], platform: Platform, publication: Publication) -> None:
     if _Part.POSITIONS in parts:
+        if _Part.ROWS not in parts and not publication.has_rows:
+            # Otherwise at most once would pass over every batch that the target refuses.
+            platform.sink.check(publication)
         publication.advance_positions()
         publication.publish_quarantine()
         publication.mark_published()
         platform.crash("positions_moved")
     if _Part.ROWS in parts:
         platform.sink.publish(publication)
+        publication.mark_rows()
         platform.crash("rows_moved")
+
+
+def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:
+    """End an at-most-once publication whose position is committed: by a twin, or by oneself without being told.
+
+    Only the process that knows that it committed the position may write the rows; a second one could write them too.
+    """
+    if isinstance(error, OutcomeUnknownError):
+        raise _rows_lost(attempt, error) from error
+    return found
 
 
 def _rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:

@@ -17,13 +17,17 @@ TargetKey = tuple[int, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class PublishedRange:
-    """One range that the ledger calls published, with what its balance says is in the target and in quarantine."""
+    """One range that the ledger calls published, with what its balance says is in the target and in quarantine.
+
+    ``has_rows`` is whether the rows of its batch were committed at all.
+    """
 
     batch_id: int
     range: OffsetRange
     accepted: int
     quarantined: int
     unexplained: int
+    has_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,9 @@ def _check_target(
         known.add(key)
         found = target.get(key, TargetCount(0, 0, each.range.start, each.range.start))
         where = f"batch {each.batch_id}, {each.range}"
+        if each.accepted and not each.has_rows:
+            yield Finding("I3", where, f"the position has moved, but its {each.accepted} rows were never written")
+            continue
         if found.rows > each.accepted or (mode is SinkMode.APPEND and found.rows != each.accepted):
             yield Finding("target", where, f"the ledger accepted {each.accepted} rows, the target holds {found.rows}")
         if found.distinct_offsets != found.rows:

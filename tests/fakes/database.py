@@ -46,6 +46,7 @@ class StoredBatch:
     reported_rows: int | None = None
     balances: tuple[Balance, ...] = ()
     published_at: datetime | None = None
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,11 +124,12 @@ class MemoryLedger:
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """See the port."""
         with self.database.transaction() as tables:
-            found = _stored(tables, batch_id).batch
+            stored = _stored(tables, batch_id)
+            found = stored.batch
             if found.state.is_final:
                 raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
-            tables.batches[batch_id] = StoredBatch(taken)
+            tables.batches[batch_id] = StoredBatch(taken, has_rows=stored.has_rows)
             return Attempt(taken, taken.attempt, run)
 
     def mark_failed(self, attempt: Attempt, reason: str) -> None:
@@ -284,6 +285,15 @@ class MemoryPublication:
                 f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}."
             )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
+
+    @property
+    def has_rows(self) -> bool:
+        """See the port."""
+        return self._stored.has_rows
+
+    def mark_rows(self) -> None:
+        """See the port."""
+        self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)
 
     def mark_published(self) -> None:
         """See the port."""

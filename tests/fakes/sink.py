@@ -115,15 +115,19 @@ class MemorySink:
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [f"{partition}@{offset}" for partition, offset in outside[:limit]],
         }
 
+    def check(self, publication: Publication) -> None:
+        """See the port."""
+        tables: Tables = publication.connection
+        _require_audited(publication)
+        target = tables.targets.get(self.table)
+        if target is not None:
+            publication.confirm_target(self.table, target.identity)
+
     def publish(self, publication: Publication) -> int:
         """See the port."""
         tables: Tables = publication.connection
         attempt = publication.attempt
-        staging = tables.staging.get(_key(attempt))
-        audited = publication.accepted_rows + publication.duplicate_rows
-        if staging is None or len(staging.rows) != audited:
-            found = "nothing" if staging is None else f"{len(staging.rows)} rows"
-            raise StagingLostError(f"{attempt.batch.label}: {audited} rows were audited, found {found}.")
+        staging = _require_audited(publication)
         accepted = staging.rows
         if self.deduplication is not None:
             accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
@@ -162,6 +166,16 @@ class MemorySink:
         """Return what a reader of the target sees now."""
         target = self.database.committed.targets.get(self.table)
         return () if target is None else target.rows
+
+
+def _require_audited(publication: Publication) -> StoredStaging:
+    attempt, tables = publication.attempt, publication.connection
+    staging: StoredStaging | None = tables.staging.get(_key(attempt))
+    audited = publication.accepted_rows + publication.duplicate_rows
+    if staging is None or len(staging.rows) != audited:
+        found = "nothing" if staging is None else f"{len(staging.rows)} rows"
+        raise StagingLostError(f"{attempt.batch.label}: {audited} rows were audited, found {found}.")
+    return staging
 
 
 def _key(attempt: Attempt) -> AttemptKey:

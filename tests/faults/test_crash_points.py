@@ -105,7 +105,8 @@ def test_connection_lost_before_the_commit_leaves_nothing_and_the_retry_publishe
     def cut(point: str) -> None:
         if point == "before_commit":
             ended = pipeline.query(
-                "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'"
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where state = 'idle in transaction' and datname = current_database()"
             )
             assert ended == [(True,)]
 

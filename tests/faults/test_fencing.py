@@ -45,7 +45,10 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
     pipeline.send(30)
     paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
     paused.wait_until_paused()
-    ended = pipeline.query("select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
+    ended = pipeline.query(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where state = 'idle in transaction' and datname = current_database()"
+    )
     assert ended == [(True,)]
     assert run_batch.run_once(pipeline.platform(), "overtaking") is not None
     paused.wake()
@@ -103,7 +106,11 @@ def test_publication_waits_for_the_one_before_it_and_is_not_lost(workplace: Work
     first = start_run(pipeline.name, "first", "before_commit", signal.SIGSTOP)
     first.wait_until_paused()
     second = start_run(pipeline.name, "second")
-    wait_until(lambda: pipeline.query("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+    wait_until(
+        lambda: pipeline.query(
+            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+    )
     first.wake()
     assert first.wait() == "done"
     second.wait()

@@ -103,6 +103,7 @@ def test_key_of_one_column_is_the_text_of_the_record_key(
 def test_tombstones_are_kept_or_skipped_as_the_file_says(
     workplace: Workplace, policy: str, rows: list[tuple[str | None]], skipped: int
 ) -> None:
+    """S46."""
     pipeline = workplace.create(partitions=1, source={"tombstones": policy})
     pipeline.send_keyed([(0, b"k", None), (0, b"k", b'{"message_id": "a"}')])
     batch = run_batch.run_once(pipeline.platform(), "run")

@@ -127,9 +127,12 @@ class Invariants(RuleBasedStateMachine):
             error = each.error
             if isinstance(error, FencedError):
                 owner = each.after.batches[error.fields["batch_id"]]
-                twin = f"attempt {owner.attempt} of the same run" if owner.run == each.process.run else None
-                name = f"attempt {owner.attempt} of run {owner.run}"
-                assert name in str(error) or (twin and twin in str(error)), f"I4: {error} does not name {name}"
+                names = [f"attempt {owner.attempt} of run {owner.run}"]
+                if owner.run == each.process.run:
+                    names.append(f"attempt {owner.attempt} of the same run")
+                if owner.state == "discarded":
+                    names.append("discarded by a person's decision")
+                assert any(name in str(error) for name in names), f"I4: {error} does not name {names[0]}"
             elif each.is_superseded:
                 assert isinstance(error, SimulatedCrashError), f"I4: {each.process} was not told: {error!r}"
             else:

@@ -48,7 +48,7 @@ def test_without_fencing_a_superseded_attempt_is_not_stopped() -> None:
 
 
 def test_without_compare_and_swap_the_same_offsets_are_published_twice() -> None:
-    """Two more protections stand behind it, which each refuse the stale plan alone: the audit and the constraint."""
+    """S57: two more protections stand behind it and refuse the stale plan alone: the audit and the constraint."""
     uncompared = partial(
         MemoryWorld,
         protections=ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED, Protection.OVERLAPS_REFUSED},

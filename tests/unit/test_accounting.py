@@ -1,6 +1,7 @@
 """The balance of I7: it closes when every offset is accounted for once, and the checks together miss no fault."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -249,3 +250,13 @@ def test_holes_are_described_by_class() -> None:
     facts = [facts_of(visible=299, staged=299), RangeFacts(ORDERS_3, 298, 0, 298, 298, 0, holes=HoleCounts(aborted=2))]
     assert describe_holes(facts) == "holes: aborted 2, markers 1"
     assert describe_holes([facts_of(visible=300, staged=300)]) == ""
+
+
+def test_hole_of_a_topic_whose_settings_may_not_be_read_is_explained_only_where_either_kind_is_allowed() -> None:
+    found = replace(evidence(aborted=[3]), topics_of_unknown_policy=frozenset({"orders"}))
+    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], found)
+    assert counts == HoleCounts(aborted=1, unclear=2)
+    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
+    unexplained = {policy: balance_range(facts, policy, has_transform=False).unexplained for policy in HolePolicy}
+    assert unexplained == {HolePolicy.NONE: 3, HolePolicy.TRANSACTIONAL: 2, HolePolicy.COMPACTED: 0}
+    assert "grant DESCRIBE_CONFIGS" in describe_holes([facts])

@@ -1,5 +1,8 @@
 """What a person may decide: an accepted loss is exact, recorded, and moves nothing else."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from batchledger import run_batch
@@ -8,6 +11,7 @@ from batchledger.batch import BatchState, Decision
 from batchledger.decisions import accept_loss
 from batchledger.errors import FencedError, LossError, LossRefusedError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import StartPolicy
 from tests.fakes.world import PIPELINE, World
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -68,7 +72,7 @@ def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world
 def test_what_is_not_lost_cannot_be_given_up(world: World, refused: OffsetRange) -> None:
     before = world.database.committed
     with pytest.raises(LossRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
-        accept_loss(world.process(), [LOST, refused], BY_ANA)
+        accept_loss(world.process(), [refused], BY_ANA)
     assert world.database.committed.positions == before.positions
     assert world.database.committed.batches == before.batches
 
@@ -151,3 +155,29 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
         run_batch.audit(platform, planned.batch_id, "first")
     assert world.database.committed.staging == {}
     assert world.database.committed.evidence == {}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [[], [LOST, LOST], [OffsetRange(ORDERS_0, 10, 12), OffsetRange(ORDERS_0, 12, 14)], [OffsetRange(ORDERS_0, 10, 10)]],
+)
+def test_each_partition_is_named_once_and_with_an_offset(world: World, named: list[OffsetRange]) -> None:
+    with pytest.raises(LossRefusedError, match="name each partition once, with at least one offset"):
+        accept_loss(world.process(), named, BY_ANA)
+
+
+def test_loss_is_not_accepted_without_a_reason(world: World) -> None:
+    with pytest.raises(LossRefusedError, match="for a reason"):
+        accept_loss(world.process(), [LOST], Decision("ana@host", " "))
+
+
+def test_accepting_a_loss_leaves_open_where_a_topic_starts_that_was_never_read(world: World) -> None:
+    """Its first position is for the next plan, which asks Kafka for the offset of the start time."""
+    world.start, world.start_at = StartPolicy.TIMESTAMP, datetime(2020, 1, 1, tzinfo=UTC)
+    (late,) = world.broker.create_topic("late", 1)
+    world.produce(late, 7)
+    platform = world.process()
+    both = replace(platform, rules=replace(platform.rules, topics=("orders", "late")))
+    accept_loss(both, [LOST], BY_ANA)
+    assert (PIPELINE, late) not in world.database.committed.positions
+    assert OffsetRange(late, 0, 7) in run_batch.preview(both).ranges

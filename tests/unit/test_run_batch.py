@@ -17,6 +17,8 @@ from batchledger.errors import (
     PositionConflictError,
     RowsLostError,
     ServiceUnavailableError,
+    StagingLostError,
+    TargetChangedError,
     TopicChangedError,
     UnknownBatchError,
 )
@@ -624,3 +626,46 @@ def test_topic_that_is_recreated_while_its_holes_are_looked_into_is_noticed(worl
     with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
         run_batch.run_once(platform, "run-1")
     assert world.times_published() == Counter()
+
+
+def test_s111_at_most_once_moves_no_position_for_a_target_that_is_another_one(world: World) -> None:
+    """What can be known beforehand is not paid for with rows, batch after batch."""
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+    catch_up(world)
+    world.produce(ORDERS_0, 5)
+    with world.database.transaction() as tables:
+        tables.targets["orders"] = replace(tables.targets["orders"], identity="another table")
+    for run in ("run-1", "run-2"):
+        with pytest.raises(TargetChangedError, match="another table"):
+            run_batch.run_once(world.process(), run)
+    assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 10
+
+
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_s113_staging_that_vanished_after_the_audit_moves_no_position_in_any_mode(
+    world: World, delivery: DeliveryMode
+) -> None:
+    world.delivery = delivery
+    platform = world.process()
+    batch = stage_and_audit(platform, "run-1")
+    with world.database.transaction() as tables:
+        tables.staging = {key: replace(each, rows_by_task={}) for key, each in tables.staging.items()}
+    with pytest.raises(StagingLostError):
+        run_batch.publish(platform, batch.batch_id, "run-1")
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize(("delivery", "copies"), [(DeliveryMode.AT_LEAST_ONCE, 2), (DeliveryMode.AT_MOST_ONCE, 1)])
+def test_s55_twin_between_the_two_commits_of_a_weaker_mode_costs_no_rows(
+    world: World, delivery: DeliveryMode, copies: int
+) -> None:
+    """A twin of the same step must not take away the staging that the first one is about to read."""
+    world.delivery = delivery
+
+    def twin() -> None:
+        run_batch.publish(world.process(), 1, "run-1")
+
+    stage_and_audit(world.process(), "run-1")
+    run_batch.publish(world.process(crash=Interrupt("between_commits", twin)), 1, "run-1")
+    assert world.times_published() == Counter(dict.fromkeys(world.records(), copies))

@@ -18,12 +18,12 @@ KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker
 
 def found(rows: list[Row], acknowledged: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """The differences that are not empty."""
-    differences = compare(LOG, rows, acknowledged)
+    differences = compare("topic", LOG, rows, acknowledged)
     return {kind: list(getattr(differences, kind)) for kind in KINDS if getattr(differences, kind)}
 
 
 def test_log_and_target_agree() -> None:
-    assert compare(LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
+    assert compare("topic", LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
         records=6, rows=6, lost=[], duplicated=[], phantom=[], out_of_order=[], wrong_value=[], broker_lost=[]
     )
 
@@ -34,26 +34,30 @@ def test_every_kind_of_difference_is_tested_here() -> None:
 
 
 def test_record_without_a_row_is_lost() -> None:
+    """S107."""
     assert found(ROWS[1:]) == {"lost": ["id0"]}
 
 
 def test_record_with_two_rows_is_duplicated() -> None:
+    """S107."""
     again = replace(ROWS[0], batch_id=9)
     assert found([*ROWS, again]) == {"duplicated": ["id0"]}
 
 
 def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
     log = {**LOG, (0, 6): LOG[0, 0]}
-    differences = compare(log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
+    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
     assert (differences.lost, differences.duplicated) == ([], [])
 
 
 def test_row_of_an_aborted_record_is_a_phantom() -> None:
+    """S107."""
     aborted = Row(Record.make("aborted", "key9", 0), "topic", 0, 99, batch_id=1)
     assert found([*ROWS, aborted]) == {"phantom": ["aborted"]}
 
 
 def test_record_that_arrives_behind_a_later_one_of_its_key_is_out_of_order() -> None:
+    """S107."""
     late = [replace(each, batch_id=7) if each.record.record_id == "id0" else each for each in ROWS]
     assert found(late) == {"out_of_order": ["id0"]}
 
@@ -66,9 +70,17 @@ def test_repeating_a_batch_is_no_disorder() -> None:
 
 @pytest.mark.parametrize("change", [{"payload": "other"}, {"sequence": 77}])
 def test_row_that_is_not_what_the_log_holds_has_a_wrong_value(change: dict[str, object]) -> None:
+    """S107."""
     changed = replace(ROWS[5], record=replace(ROWS[5].record, **change))  # type: ignore[arg-type]
     assert found([*ROWS[:5], changed]) == {"wrong_value": ["id5"]}
 
 
 def test_acknowledged_record_that_the_log_does_not_hold_is_the_brokers_loss() -> None:
+    """S107."""
     assert found(ROWS, ("id0", "gone")) == {"broker_lost": ["gone"]}
+
+
+@pytest.mark.parametrize("change", [{"topic": "other"}, {"offset": 99}, {"partition": 0}])
+def test_row_that_names_another_place_than_its_record_has_in_the_log_is_wrong(change: dict[str, object]) -> None:
+    moved = replace(ROWS[5], **change)  # type: ignore[arg-type]
+    assert found([*ROWS[:5], moved]) == {"wrong_value": ["id5"]}

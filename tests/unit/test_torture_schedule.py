@@ -64,7 +64,7 @@ def test_about_a_quarter_of_the_rounds_is_quiet() -> None:
 
 
 def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
-    """S106."""
+    """S102, S106."""
     for mode in MODES:
         met = {fault.kind for each in LONG if each.mode == mode for fault in each.faults}
         # Which way a transaction ends is drawn by lot in each deck.
@@ -72,6 +72,7 @@ def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
 
 
 def test_a_long_run_kills_a_worker_at_every_crash_point_of_every_mode() -> None:
+    """S83, S85."""
     for mode in DeliveryMode:
         assert killed_at(LONG, mode) == set(crash_points(mode))
 

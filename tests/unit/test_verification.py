@@ -134,3 +134,12 @@ def test_any_cut_of_the_history_holds_and_any_lost_row_is_found(cuts: list[int],
     (hit,) = [each for each in published if lost in each.range]
     damaged = replace(target[hit.batch_id, FIRST], rows=hit.accepted - 1, distinct_offsets=hit.accepted - 1)
     assert not replace(history, target={**target, (hit.batch_id, FIRST): damaged}).verify().holds
+
+
+@pytest.mark.parametrize("mode", SinkMode)
+def test_rows_that_were_never_written_are_found_in_every_mode(mode: SinkMode) -> None:
+    """at_most_once, killed between its two commits: the position has moved, the target holds nothing."""
+    published = [PublishedRange(1, OffsetRange(TopicPartition("orders", 0), 0, 5), 5, 0, 0, has_rows=False)]
+    position = Position(TopicPartition("orders", 0), 0, 5, TopicIdentity("cluster", "topic"))
+    (finding,) = verify_history("orders", [position], published, {}, {}, mode=mode).findings
+    assert (finding.invariant, finding.detail) == ("I3", "the position has moved, but its 5 rows were never written")

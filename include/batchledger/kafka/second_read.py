@@ -45,6 +45,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
         uncommitted=tuple(uncommitted),
         log_start_by_partition=starts,
         compacted_topics=frozenset(topic for topic in configs if "compact" in configs[topic]["cleanup.policy"]),
+        topics_of_unknown_policy=frozenset(topics) - frozenset(configs),
     )
 
 

@@ -168,8 +168,9 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
         cursor.execute(
-            "select batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained "
-            "from batchledger.batch_range where pipeline = %s and published_live order by topic, partition, offsets",
+            "select r.batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained, "
+            "b.rows_published_at is not null from batchledger.batch_range r join batchledger.batch b using (batch_id) "
+            "where r.pipeline = %s and published_live order by topic, partition, offsets",
             [pipeline],
         )
         ranges = [_published_range(row) for row in cursor]
@@ -183,6 +184,6 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
 
 
 def _published_range(row: tuple[Any, ...]) -> PublishedRange:
-    batch_id, topic, partition, start, until, accepted, quarantined, unexplained = row
+    batch_id, topic, partition, start, until, *counts = row
     offsets = OffsetRange(TopicPartition(topic, partition), start, until)
-    return PublishedRange(batch_id, offsets, accepted, quarantined, unexplained)
+    return PublishedRange(batch_id, offsets, *counts)

@@ -132,7 +132,7 @@ class Campaign:
         self.rig.say(f"comparing log and target of {subject.name}")
         subject.log.read()
         rows = read_target(self.rig.dsn, subject.name)
-        return compare(subject.log.records, rows, self.journal.acknowledged(subject.name))
+        return compare(subject.name, subject.log.records, rows, self.journal.acknowledged(subject.name))
 
 
 @contextmanager

@@ -111,8 +111,10 @@ def read_target(dsn: str, table: str) -> list[Row]:
         return [Row(Record(*found[:4]), *found[4:]) for found in connection.execute(query)]
 
 
-def compare(log: Mapping[tuple[int, int], Record], rows: Sequence[Row], acknowledged: Iterable[str]) -> Differences:
-    """Compare by record id. ``log`` holds committed records by (partition, offset)."""
+def compare(
+    topic: str, log: Mapping[tuple[int, int], Record], rows: Sequence[Row], acknowledged: Iterable[str]
+) -> Differences:
+    """Compare by record id. ``log`` holds committed records of the topic by (partition, offset)."""
     expected = Counter(each.record_id for each in log.values())
     found = Counter(each.record.record_id for each in rows)
     return Differences(
@@ -122,15 +124,20 @@ def compare(log: Mapping[tuple[int, int], Record], rows: Sequence[Row], acknowle
         duplicated=sorted(each for each, count in found.items() if 0 < expected[each] < count),
         phantom=sorted(each for each in found if each not in expected),
         out_of_order=_find_out_of_order(rows),
-        wrong_value=sorted({each.record.record_id for each in rows if _is_wrong(each, log)}),
+        wrong_value=sorted({each.record.record_id for each in rows if _is_wrong(each, topic, log, expected)}),
         broker_lost=sorted(each for each in acknowledged if each not in expected),
     )
 
 
-def _is_wrong(row: Row, log: Mapping[tuple[int, int], Record]) -> bool:
-    """Whether the row is not the record that the log holds at the place that the row names."""
-    at_that_place = log.get((row.partition, row.offset))
-    return row.record.payload != payload_of(row.record.record_id) or at_that_place not in (None, row.record)
+def _is_wrong(row: Row, topic: str, log: Mapping[tuple[int, int], Record], known: Mapping[str, int]) -> bool:
+    """Whether the row is not the record that the log holds at the very place that the row names.
+
+    Phantoms have no such place; of them only the payload can be wrong.
+    """
+    if row.record.payload != payload_of(row.record.record_id):
+        return True
+    is_in_log = row.record.record_id in known
+    return is_in_log and (row.topic != topic or log.get((row.partition, row.offset)) != row.record)
 
 
 def _find_out_of_order(rows: Sequence[Row]) -> list[str]:

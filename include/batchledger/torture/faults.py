@@ -4,6 +4,7 @@ A fault that strikes at a point lets a worker run until it stands there, strikes
 worker makes of it is not judged here: only log and target are, later.
 """
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ GATE_SECONDS = 40.0
 END_SECONDS = 75.0
 SUCCESSOR_SECONDS = 6.0
 HOLE_SECONDS = 2.0
+PAUSE_SECONDS = 2.0
 MOST_PARTITIONS = 6
 HELD_RECORDS = 7
 
@@ -86,6 +88,9 @@ class Tormentor:
             FaultKind.KILL_BROKER: lambda: self._kill_and_start("kafka"),
             FaultKind.CRASH_POSTGRES: lambda: self._kill_and_start("postgres"),
             FaultKind.RESTART_POSTGRES: self.rig.restart_postgres,
+            FaultKind.PAUSE_SPARK: lambda: self.rig.pause("spark", PAUSE_SECONDS),
+            FaultKind.PAUSE_BROKER: lambda: self.rig.pause("kafka", PAUSE_SECONDS),
+            FaultKind.PAUSE_POSTGRES: lambda: self.rig.pause("postgres", PAUSE_SECONDS),
             FaultKind.CUT: link.cut,
             FaultKind.BLACK_HOLE: lambda: _black_hole(link),
             FaultKind.LOSE_COMMIT_REPLY: link.lose_next_commit_reply,
@@ -122,9 +127,11 @@ class Tormentor:
         if fault.seconds:
             worker.go_on()
             time.sleep(fault.seconds)
-        act()
+        happened = act()
         worker.go_on()
         self.finish(worker)
+        if isinstance(happened, threading.Event):
+            return has_reached and happened.is_set()
         return has_reached
 
     def _pause(self, fault: Fault, subject: Subject) -> bool:

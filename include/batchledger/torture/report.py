@@ -79,8 +79,8 @@ class TortureReport:
 
     @property
     def keeps_promises(self) -> bool:
-        """Whether every mode did what it says."""
-        return all(each.keeps_promise for each in self.modes)
+        """Whether every mode did what it says, and every worker ended as it should."""
+        return all(each.keeps_promise for each in self.modes) and not self.surprises
 
     def as_document(self) -> dict[str, Any]:
         """The report as JSON takes it."""
@@ -172,6 +172,7 @@ def verdict_table(report: TortureReport) -> Table:
     kinds = sorted({kind for each in report.modes for kind in each.survived})
     for kind in kinds:
         table.add_row(kind, *(str(each.survived.get(kind, 0)) for each in report.modes))
+    table.add_row("[dim]struck too late[/]", *(f"[dim]{each.missed}[/]" for each in report.modes))
     table.add_section()
     for kind in _KINDS:
         table.add_row(kind.replace("_", " "), *(_cell(each, kind) for each in report.modes))

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,6 +88,16 @@ class Rig:
         for process in self.members(service):
             send_signal(process, signal.SIGKILL)
         processes.stop(lambda: self.members(service), deadline_seconds=0)
+
+    def pause(self, service: str, seconds: float) -> None:
+        """SIGSTOP to every process of a service, SIGCONT so many seconds later."""
+        self.say(f"pausing {service}")
+        stopped = self.members(service)
+        for process in stopped:
+            send_signal(process, signal.SIGSTOP)
+        time.sleep(seconds)
+        for process in stopped:
+            send_signal(process, signal.SIGCONT)
 
     def restart_postgres(self) -> None:
         """Its fast shutdown, which breaks every connection and needs no recovery; then the start."""

@@ -51,6 +51,9 @@ class FaultKind(StrEnum):
     KILL_BROKER = "broker killed"
     CRASH_POSTGRES = "PostgreSQL crashed"
     RESTART_POSTGRES = "PostgreSQL restarted"
+    PAUSE_SPARK = "Spark server paused"
+    PAUSE_BROKER = "broker paused"
+    PAUSE_POSTGRES = "PostgreSQL paused"
     KILL_AIRFLOW_TASK = "Airflow task killed"
     CUT = "connections cut"
     DELAY = "connections delayed"
@@ -198,6 +201,9 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         Fault(kinds.KILL_BROKER, "attempt_opened", chance.uniform(0, 0.5)),
         Fault(kinds.KILL_BROKER, chance.choice(("plan_stored", "committed"))),
         Fault(kinds.KILL_SPARK, "attempt_opened", chance.uniform(0, 0.7)),
+        Fault(kinds.PAUSE_SPARK, "attempt_opened", chance.uniform(0, 0.7)),
+        Fault(kinds.PAUSE_BROKER, "attempt_opened", chance.uniform(0, 0.5)),
+        Fault(kinds.PAUSE_POSTGRES, chance.choice(points), chance.uniform(0, 0.3)),
         *(Fault(kinds.CUT, "attempt_opened", chance.uniform(0, 0.7), way) for way in Way),
         Fault(kinds.CUT, chance.choice(publishing), way=Way.WAREHOUSE),
         *(Fault(kinds.DELAY, seconds=chance.uniform(0.005, 0.03), way=way) for way in Way),
