@@ -137,10 +137,9 @@ def describe_duration(duration: timedelta) -> str:
 
 
 def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
-    age = (
-        f", the first of them written {describe_duration(now - each.since)} ago by its timestamp" if each.since else ""
-    )
-    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
+    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets"
+    if each.since:
+        held_back += f", the first of them written {describe_duration(now - each.since)} ago by its timestamp"
     if not each.is_stuck:
         return held_back
     return (
