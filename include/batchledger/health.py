@@ -145,6 +145,6 @@ def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
     return (
         f"{held_back}. It looks stuck: no producer that is alive keeps one open for so long, unless it sets old "
         "timestamps itself. Find the producer with: kafka-transactions.sh find-hanging; when it is gone, end the "
-        f"transaction with: kafka-transactions.sh abort --topic {each.partition.topic} --partition {each.partition.partition} "
-        f"--start-offset {each.last_stable_offset}"
+        f"transaction with: kafka-transactions.sh abort --topic {each.partition.topic} "
+        f"--partition {each.partition.partition} --start-offset {each.last_stable_offset}"
     )
