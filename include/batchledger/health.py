@@ -137,12 +137,14 @@ def describe_duration(duration: timedelta) -> str:
 
 
 def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
-    age = f" since {describe_duration(now - each.since)}" if each.since else ""
-    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
+    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets"
+    if each.since:
+        held_back += f", the first of them written {describe_duration(now - each.since)} ago by its timestamp"
     if not each.is_stuck:
         return held_back
     return (
-        f"{held_back}: it is stuck. Find its producer with: kafka-transactions.sh find-hanging, and end it with: "
-        f"kafka-transactions.sh abort --topic {each.partition.topic} --partition {each.partition.partition} "
-        f"--start-offset {each.last_stable_offset}"
+        f"{held_back}. It looks stuck: no producer that is alive keeps one open for so long, unless it sets old "
+        "timestamps itself. Find the producer with: kafka-transactions.sh find-hanging; when it is gone, end the "
+        f"transaction with: kafka-transactions.sh abort --topic {each.partition.topic} "
+        f"--partition {each.partition.partition} --start-offset {each.last_stable_offset}"
     )

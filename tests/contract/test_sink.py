@@ -219,3 +219,27 @@ def test_table_of_another_pipeline_is_refused(warehouse: Warehouse) -> None:
         life.publish(other, attempt)
     assert life.next_offsets(other) == {FIRST.partition: 0}
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+
+
+def test_check_raises_what_publish_would_and_changes_nothing(warehouse: Warehouse) -> None:
+    """At most once asks before it moves the position."""
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.take_to_audited(warehouse, SECOND)
+    with warehouse.ledger.publication(attempt) as publication:
+        warehouse.sink.check(publication)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+    warehouse.lose_staging()
+    with pytest.raises(StagingLostError), warehouse.ledger.publication(attempt) as publication:
+        warehouse.sink.check(publication)
+    again = life.stage(warehouse, attempt.batch, "run-2")
+    life.audit(warehouse, again)
+    warehouse.replace_target()
+    with pytest.raises(TargetChangedError), warehouse.ledger.publication(again) as publication:
+        warehouse.sink.check(publication)
+
+
+def test_check_of_a_first_publication_needs_no_target(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with warehouse.ledger.publication(attempt) as publication:
+        warehouse.sink.check(publication)
+    assert life.publish(warehouse, attempt) == 3

@@ -110,7 +110,10 @@ def test_the_first_partition_to_expire_and_the_oldest_unread_record_are_found() 
 def test_stuck_transaction_is_described_with_the_command_that_ends_it() -> None:
     threats = find_threats([health(ORDERS_1, high_watermark=1210, undecided_since=NOW - timedelta(hours=2))], NOW)
     (line,) = describe_threats(threats, NOW)
-    assert line.startswith("orders[1]: an open transaction holds back 1,200 offsets since 2 h: it is stuck.")
+    assert line.startswith(
+        "orders[1]: an open transaction holds back 1,200 offsets, the first of them written 2 h ago by its timestamp. "
+        "It looks stuck"
+    )
     assert "abort --topic orders --partition 1 --start-offset 10" in line
 
 
