@@ -141,11 +141,12 @@ class TopicIdentity:
 class PartitionLog:
     """What Kafka holds of one partition now: readable offsets are ``[log_start, end)``.
 
-    ``end`` is the last stable offset under read_committed, the high watermark otherwise.
+    ``end`` is the last stable offset; behind it an open transaction holds ``held_back`` offsets back.
     """
 
     log_start: int
     end: int
+    held_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,30 +161,35 @@ class LogState:
 class PartitionHealth:
     """What threatens the unread records of one partition.
 
-    ``end`` is the last stable offset; a ``high_watermark`` above it means that an open transaction holds records back,
-    ``undecided_since`` the timestamp of its first record. ``oldest_unread_at`` is the timestamp of the first record,
-    aborted or not, from ``next_offset`` to ``end``, and ``expires_at`` the earliest moment at which retention by time
-    may delete it. Each moment is None when there is no such record or its timestamp is unknown; ``expires_at`` also
-    when the topic keeps records for ever or its settings may not be read.
+    ``end`` is the last stable offset; a ``high_watermark`` above it means that an open transaction holds records back.
+    ``oldest_unread_at`` is the timestamp of the first record, aborted or not, from ``next_offset`` to ``end``, and
+    ``expires_at`` the earliest moment at which retention by time may delete it. Each moment is None when there is no
+    such record or its timestamp is unknown; ``expires_at`` also when the topic keeps records for ever or its settings
+    may not be read.
     """
 
     partition: TopicPartition
     next_offset: int
     end: int
     high_watermark: int
-    undecided_since: datetime | None
     oldest_unread_at: datetime | None
     expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for."""
+    """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for.
+
+    ``held_back_at`` is the last stable offset at which plans have seen an open transaction hold records back, without
+    a break since ``held_back_since``; both are None when the latest plan saw none. They say nothing of the position.
+    """
 
     partition: TopicPartition
     origin_offset: int
     next_offset: int
     identity: TopicIdentity
+    held_back_at: int | None = field(default=None, compare=False)
+    held_back_since: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

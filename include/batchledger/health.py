@@ -32,7 +32,10 @@ class PipelineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that holds back the records behind its first one; ``since`` is None when its age is unknown."""
+    """A transaction that holds back the records behind its first one.
+
+    ``since`` is when a plan first saw the last stable offset where it still is; None when none has seen it there.
+    """
 
     partition: TopicPartition
     last_stable_offset: int
@@ -61,20 +64,15 @@ class PipelineHealth:
     threats: Threats | None
 
 
-def find_threats(partitions: Sequence[PartitionHealth], now: datetime) -> Threats:
+def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Position], now: datetime) -> Threats:
     """Add up what the partitions tell.
 
-    A transaction counts as stuck when its first record is older than ``STUCK_AFTER``: the last stable offset has not
-    moved since, whatever the high watermark did.
+    A transaction counts as stuck when the last stable offset has stood still for longer than ``STUCK_AFTER`` although
+    records lie behind it, as the plans of that time have seen.
     """
+    position_by_partition = {each.partition: each for each in positions}
     transactions = tuple(
-        OpenTransaction(
-            partition=each.partition,
-            last_stable_offset=each.end,
-            held_back_records=each.high_watermark - each.end,
-            since=each.undecided_since,
-            is_stuck=each.undecided_since is not None and now - each.undecided_since > STUCK_AFTER,
-        )
+        _find_transaction(each, position_by_partition.get(each.partition), now)
         for each in partitions
         if each.high_watermark > each.end
     )
@@ -92,7 +90,8 @@ def read_threats(platform: Platform, now: datetime, first_positions: Sequence[Po
     """Ask the source about the unread records; ``first_positions`` are those that are not stored yet."""
     stored = platform.ledger.load_positions(platform.rules.name)
     concerned = [each for each in (*stored, *first_positions) if each.partition.topic in platform.rules.topics]
-    return find_threats(platform.source.read_health({each.partition: each.next_offset for each in concerned}), now)
+    partitions = platform.source.read_health({each.partition: each.next_offset for each in concerned})
+    return find_threats(partitions, concerned, now)
 
 
 def survey(platform: Platform, now: datetime) -> PipelineHealth:
@@ -136,15 +135,25 @@ def describe_duration(duration: timedelta) -> str:
     return " ".join(told[:2]) or "0 s"
 
 
+def _find_transaction(health: PartitionHealth, position: Position | None, now: datetime) -> OpenTransaction:
+    since = position.held_back_since if position and position.held_back_at == health.end else None
+    return OpenTransaction(
+        partition=health.partition,
+        last_stable_offset=health.end,
+        held_back_records=health.high_watermark - health.end,
+        since=since,
+        is_stuck=since is not None and now - since > STUCK_AFTER,
+    )
+
+
 def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
-    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets"
-    if each.since:
-        held_back += f", the first of them written {describe_duration(now - each.since)} ago by its timestamp"
+    age = f", for {describe_duration(now - each.since)} at least" if each.since else ""
+    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
     if not each.is_stuck:
         return held_back
     return (
-        f"{held_back}. It looks stuck: no producer that is alive keeps one open for so long, unless it sets old "
-        "timestamps itself. Find the producer with: kafka-transactions.sh find-hanging; when it is gone, end the "
-        f"transaction with: kafka-transactions.sh abort --topic {each.partition.topic} "
-        f"--partition {each.partition.partition} --start-offset {each.last_stable_offset}"
+        f"{held_back}. It is stuck: the last stable offset stands still at {each.last_stable_offset}. Find its "
+        "producer with: kafka-transactions.sh find-hanging; when it is gone, end the transaction with: "
+        f"kafka-transactions.sh abort --topic {each.partition.topic} --partition {each.partition.partition} "
+        f"--start-offset {each.last_stable_offset}"
     )

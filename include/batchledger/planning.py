@@ -6,7 +6,7 @@ skipped.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from batchledger.batch import LogState, Position, TopicIdentity
@@ -33,11 +33,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ranges of one batch, not stored yet. ``ranges`` holds no empty range; no range at all means nothing to do."""
+    """The ranges of one batch, not stored yet. ``ranges`` holds no empty range; no range at all means nothing to do.
+
+    ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
+    last stable offset.
+    """
 
     ranges: tuple[OffsetRange, ...]
     lag_left_records: int
     first_positions: tuple[Position, ...] = ()
+    stable_offset_by_held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -144,16 +149,17 @@ def plan_batch(
     ordered = sorted(positions, key=lambda position: position.partition)
     lags = [log.log_by_partition[each.partition].end - each.next_offset for each in ordered]
     total = sum(lags)
+    held_back = {each: held.end for each, held in log.log_by_partition.items() if held.held_back}
     has_waited = seconds_since_published is None or seconds_since_published >= limits.max_delay_seconds
     if total == 0 or (total < limits.min_records and not has_waited):
-        return Plan((), total, first_positions)
+        return Plan((), total, first_positions, held_back)
     rotation = sum(each.next_offset for each in ordered) % len(ordered)
     ranges = tuple(
         OffsetRange(position.partition, position.next_offset, position.next_offset + share)
         for position, share in zip(ordered, share_fairly(lags, limits.max_records, rotation), strict=True)
         if share > 0
     )
-    return Plan(ranges, total - count_offsets(ranges), first_positions)
+    return Plan(ranges, total - count_offsets(ranges), first_positions, held_back)
 
 
 def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int]:

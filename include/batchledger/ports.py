@@ -153,6 +153,12 @@ class Ledger(Protocol):
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
 
+    def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """Remember where open transactions hold records back now, and since when they do at this very offset.
+
+        What was remembered of the pipeline's other partitions is forgotten.
+        """
+
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """Take the batch over: the next attempt number, state planned. Fences every earlier attempt (I4).
 

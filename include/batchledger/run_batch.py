@@ -128,6 +128,7 @@ def plan(platform: Platform, run: str) -> Batch | None:
 
 def _plan_anew(platform: Platform, run: str) -> Batch | None:
     planned = preview(platform)
+    platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
         return platform.ledger.store_plan(platform.rules.name, planned, run)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.

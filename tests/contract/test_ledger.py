@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -316,6 +317,27 @@ def test_rows_are_remembered_as_written_across_attempts(warehouse: Warehouse) ->
     life.audit(warehouse, again)
     with warehouse.ledger.publication(again) as publication:
         assert publication.has_rows
+
+
+def test_open_transaction_is_remembered_since_it_was_first_seen_at_its_offset(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST, OTHER)
+    pipeline, ledger = warehouse.pipeline, warehouse.ledger
+
+    def remembered() -> dict[TopicPartition, tuple[int | None, datetime | None]]:
+        return {each.partition: (each.held_back_at, each.held_back_since) for each in ledger.load_positions(pipeline)}
+
+    ledger.note_held_back(pipeline, {ORDERS_0: 7})
+    first = remembered()
+    assert (first[ORDERS_0][0], first[ORDERS_1]) == (7, (None, None))
+    ledger.note_held_back(pipeline, {ORDERS_0: 7, ORDERS_1: 12})
+    assert remembered()[ORDERS_0] == first[ORDERS_0]
+    ledger.note_held_back(pipeline, {ORDERS_0: 8})
+    second = remembered()
+    assert second[ORDERS_0][0] == 8
+    assert second[ORDERS_0][1] is not None
+    assert first[ORDERS_0][1] is not None
+    assert second[ORDERS_0][1] > first[ORDERS_0][1]
+    assert second[ORDERS_1] == (None, None)
 
 
 def test_s58_batch_that_is_early_is_refused_with_an_error_that_is_worth_a_retry(warehouse: Warehouse) -> None:

@@ -177,21 +177,22 @@ def test_health_of_unread_records_tells_when_retention_may_delete_them(source: S
         next_offset=2,
         end=4,
         high_watermark=4,
-        undecided_since=None,
         oldest_unread_at=DEFAULT_TIMESTAMP + HOUR,
         expires_at=DEFAULT_TIMESTAMP + HOUR + timedelta(days=36_500),
     )
 
 
-def test_s21_open_transaction_is_told_by_the_time_of_its_first_record(source: Source) -> None:
+def test_s21_open_transaction_is_told_by_what_it_holds_back(source: Source) -> None:
     (first,) = source.create_topic(1)
     source.append(first, 3)
     with source.open_transaction(first, 2, DEFAULT_TIMESTAMP + HOUR):
         source.append(first, 1, DEFAULT_TIMESTAMP + 2 * HOUR)
         (held_back,) = source.log.read_health({first: 3})
+        assert source.log.read_log([first.topic]).log_by_partition == {first: PartitionLog(0, 3, held_back=3)}
     (decided,) = source.log.read_health({first: 3})
-    assert held_back == PartitionHealth(first, 3, 3, 6, DEFAULT_TIMESTAMP + HOUR, None, None)
-    assert (decided.end, decided.high_watermark, decided.undecided_since) == (7, 7, None)
+    assert held_back == PartitionHealth(first, 3, 3, 6, None, None)
+    assert (decided.end, decided.high_watermark) == (7, 7)
+    assert source.log.read_log([first.topic]).log_by_partition == {first: PartitionLog(0, 7)}
 
 
 @pytest.mark.parametrize(

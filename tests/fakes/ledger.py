@@ -3,7 +3,7 @@
 A test that switches one off is a negative control: it shows what the refusal prevents.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -120,6 +120,15 @@ class MemoryLedger:
         with self.database.transaction() as tables:
             for position in positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
+
+    def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            for key, position in tables.positions.items():
+                at = stable_offset_by_partition.get(position.partition)
+                if key[0] == pipeline and position.held_back_at != at:
+                    since = None if at is None else self.clock()
+                    tables.positions[key] = replace(position, held_back_at=at, held_back_since=since)
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """See the port."""

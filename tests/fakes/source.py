@@ -161,7 +161,7 @@ class MemorySourceLog:
         return LogState(
             {topic: TopicIdentity(self.broker.cluster_id, self.broker.topic_ids[topic]) for topic in found},
             {
-                partition: PartitionLog(held.log_start, held.end)
+                partition: PartitionLog(held.log_start, held.end, held.high_watermark - held.end)
                 for partition, held in self.broker.partitions.items()
                 if partition.topic in found
             },
@@ -221,7 +221,6 @@ class MemorySourceLog:
         config = self.broker.config_by_topic[partition.topic]
         unread = filter(None, map(held.find_any, range(max(next_offset, held.log_start), held.end)))
         oldest = next((record.timestamp for record in unread), None)
-        first_undecided = held.undecided.get(held.end)
         retention = timedelta(milliseconds=int(config["retention.ms"]))
         may_expire = oldest is not None and retention >= timedelta(0) and "delete" in config["cleanup.policy"]
         return PartitionHealth(
@@ -229,7 +228,6 @@ class MemorySourceLog:
             next_offset=next_offset,
             end=held.end,
             high_watermark=held.high_watermark,
-            undecided_since=first_undecided and first_undecided.timestamp,
             oldest_unread_at=oldest,
             expires_at=oldest + retention if oldest and may_expire else None,
         )

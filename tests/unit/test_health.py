@@ -1,12 +1,13 @@
 """How a pipeline stands: every state, and what threatens the unread records."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy
-from batchledger.batch import PartitionHealth
+from batchledger.batch import PartitionHealth, Position, TopicIdentity
 from batchledger.errors import BatchBlockedError
 from batchledger.health import (
     STUCK_AFTER,
@@ -17,6 +18,7 @@ from batchledger.health import (
     survey,
 )
 from batchledger.offsets import TopicPartition
+from tests.fakes.ledger import MemoryLedger
 from tests.fakes.world import World
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -74,19 +76,40 @@ def test_source_that_does_not_answer_is_unknown_with_the_error(world: World) -> 
     assert "no broker answered" in found.detail
 
 
-def test_open_transaction_becomes_stuck_when_no_producer_that_lives_could_have_kept_it_open(world: World) -> None:
+def plan_at(world: World, now: datetime) -> None:
+    """A scheduled run that plans at that moment."""
+    platform = world.process()
+    assert isinstance(platform.ledger, MemoryLedger)
+    run_batch.plan(replace(platform, ledger=replace(platform.ledger, clock=lambda: now)), "scheduled")
+
+
+def test_transaction_is_stuck_when_the_last_stable_offset_stands_still_while_records_arrive(world: World) -> None:
+    """Whatever the timestamps of its records are: they are the producer's own."""
     catch_up(world)
-    opened = NOW - STUCK_AFTER
-    world.broker.append_undecided(ORDERS_0, b"{}", timestamp=opened)
+    world.broker.append_undecided(ORDERS_0, b"{}", timestamp=NOW - timedelta(days=5000))
     world.produce(ORDERS_0, 4)
     assert state_of(world, NOW) is PipelineState.CAUGHT_UP
-    assert state_of(world, NOW + timedelta(seconds=1)) is PipelineState.STUCK
+    plan_at(world, NOW)
+    world.produce(ORDERS_0, 4)
+    plan_at(world, NOW + STUCK_AFTER)
+    assert state_of(world, NOW + STUCK_AFTER) is PipelineState.CAUGHT_UP
+    assert state_of(world, NOW + STUCK_AFTER + timedelta(seconds=1)) is PipelineState.STUCK
+
+
+def test_transactions_that_follow_each_other_are_not_stuck(world: World) -> None:
+    catch_up(world)
+    for hour in range(3):
+        world.broker.append_undecided(ORDERS_0, b"{}")
+        plan_at(world, NOW + timedelta(hours=hour))
+        assert state_of(world, NOW + timedelta(hours=hour, minutes=1)) is PipelineState.CAUGHT_UP
+        world.broker.abort(ORDERS_0)
+        run_batch.run_once(world.process(), "between")
+    assert {each.held_back_at for each in world.process().ledger.load_positions("orders_copy")} == {None}
 
 
 def health(partition: TopicPartition, **facts: object) -> PartitionHealth:
     given = {
-        "next_offset": 5, "end": 10, "high_watermark": 10, "undecided_since": None, "oldest_unread_at": None,
-        "expires_at": None, **facts,
+        "next_offset": 5, "end": 10, "high_watermark": 10, "oldest_unread_at": None, "expires_at": None, **facts,
     }  # fmt: skip
     return PartitionHealth(partition, **given)  # type: ignore[arg-type]
 
@@ -98,6 +121,7 @@ def test_the_first_partition_to_expire_and_the_oldest_unread_record_are_found() 
             health(ORDERS_0, oldest_unread_at=NOW - timedelta(days=5), expires_at=later),
             health(ORDERS_1, oldest_unread_at=NOW - timedelta(days=1), expires_at=soon),
         ],
+        (),
         NOW,
     )
     assert threats.unread_records == 10
@@ -108,17 +132,16 @@ def test_the_first_partition_to_expire_and_the_oldest_unread_record_are_found() 
 
 
 def test_stuck_transaction_is_described_with_the_command_that_ends_it() -> None:
-    threats = find_threats([health(ORDERS_1, high_watermark=1210, undecided_since=NOW - timedelta(hours=2))], NOW)
+    since = NOW - timedelta(hours=2)
+    position = Position(ORDERS_1, 0, 5, TopicIdentity("cluster", "topic"), held_back_at=10, held_back_since=since)
+    threats = find_threats([health(ORDERS_1, high_watermark=1210)], [position], NOW)
     (line,) = describe_threats(threats, NOW)
-    assert line.startswith(
-        "orders[1]: an open transaction holds back 1,200 offsets, the first of them written 2 h ago by its timestamp. "
-        "It looks stuck"
-    )
+    assert line.startswith("orders[1]: an open transaction holds back 1,200 offsets, for 2 h at least. It is stuck: ")
     assert "abort --topic orders --partition 1 --start-offset 10" in line
 
 
 def test_nothing_threatens_a_pipeline_that_has_caught_up() -> None:
-    threats = find_threats([health(ORDERS_0, next_offset=10)], NOW)
+    threats = find_threats([health(ORDERS_0, next_offset=10)], (), NOW)
     assert describe_threats(threats, NOW) == []
     assert (threats.unread_records, threats.transactions) == (0, ())
 

@@ -38,14 +38,12 @@ def read_health(
         deadline = monotonic() + READING_SECONDS
         unread = {each: max(next_offset_by_partition[each], starts[each]) for each in partitions}
         oldest_unread = _find_moments(options, unread, ends, deadline)
-        oldest_undecided = _find_moments(options, ends, watermarks, deadline)
     return tuple(
         PartitionHealth(
             partition=each,
             next_offset=next_offset_by_partition[each],
             end=ends[each],
             high_watermark=max(watermarks[each], ends[each]),
-            undecided_since=oldest_undecided.get(each),
             oldest_unread_at=oldest_unread.get(each),
             expires_at=_find_expiry(oldest_unread.get(each), config_by_topic.get(each.topic, {})),
         )

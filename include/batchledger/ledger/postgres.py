@@ -5,7 +5,7 @@ attempt number guards every later write, positions move by compare-and-swap, and
 no decisions: which ranges to take and whether facts are good is decided in the core.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -97,6 +97,17 @@ class PostgresLedger:
         with transaction(self.dsn, f"store where {pipeline} starts") as cursor:
             _lock_pipeline(cursor, pipeline)
             _insert_positions(cursor, pipeline, positions)
+
+    def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """See the port."""
+        parameters = {
+            "pipeline": pipeline,
+            "topics": [each.topic for each in stable_offset_by_partition],
+            "partitions": [each.partition for each in stable_offset_by_partition],
+            "offsets": list(stable_offset_by_partition.values()),
+        }
+        with transaction(self.dsn, f"note open transactions of {pipeline}") as cursor:
+            cursor.execute(read_statement(__package__, "note_held_back"), parameters)
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """See the port."""
@@ -216,13 +227,13 @@ class PostgresLedger:
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
     """Return the positions of a pipeline within the cursor's transaction."""
     cursor.execute(
-        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id "
+        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since "
         "from batchledger.position where pipeline = %s order by topic, partition",
         [pipeline],
     )
     return [
-        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id))
-        for topic, partition, origin, next_offset, cluster, topic_id in cursor
+        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), at, since)
+        for topic, partition, origin, next_offset, cluster, topic_id, at, since in cursor
     ]
 
 

@@ -6,6 +6,11 @@ alter table batchledger.batch_range
     add column compacted  bigint;
 comment on column batchledger.batch_range.holes is 'aborted + markers + compacted; null classes are of batches before this migration.';
 
+alter table batchledger.position
+    add column held_back_at     bigint,
+    add column held_back_since  timestamptz;
+comment on column batchledger.position.held_back_at is 'The last stable offset at which plans have seen an open transaction hold records back, since held_back_since.';
+
 alter table batchledger.batch add column rows_published_at timestamptz;
 update batchledger.batch set rows_published_at = published_at where state = 'published';
 comment on column batchledger.batch.rows_published_at is 'When rows were committed: with published_at, before it (at_least_once) or after it (at_most_once; null: lost).';
