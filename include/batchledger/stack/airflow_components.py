@@ -112,11 +112,11 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
     return text.getvalue()
 
 
-def configure_airflow(home: Home, ports: Ports, credentials: Credentials, told: Ports | None = None) -> None:
-    """Write Airflow's settings, its administrator's password and the connections, which go to the ports ``told``."""
+def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> None:
+    """Write Airflow's settings, its administrator's password and the connections, to the ``advertised`` ports."""
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
     write_private(home.airflow_password_file, json.dumps({ADMIN: credentials.airflow_password}) + "\n")
-    write_connections(home, told or ports, credentials)
+    write_connections(home, advertised or ports, credentials)
 
 
 def migrate_airflow(home: Home, ports: Ports, credentials: Credentials) -> None:

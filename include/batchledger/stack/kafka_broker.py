@@ -28,12 +28,12 @@ appender.stdout.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
-def kafka_service(home: Home, ports: Ports, told: Ports | None = None) -> Service:
-    """The broker; healthy when it tells a client about itself. ``told`` is where it sends its clients."""
+def kafka_service(home: Home, ports: Ports, advertised: Ports | None = None) -> Service:
+    """The broker; healthy when it tells a client about itself. ``advertised`` is where it sends its clients."""
     return Service(
         name="kafka",
         ports=("kafka", "kafka_controller"),
-        prepare=lambda: _prepare(home, ports, told),
+        prepare=lambda: _prepare(home, ports, advertised),
         is_healthy=lambda _: _answers(bootstrap_servers(ports)),
     )
 
@@ -43,7 +43,7 @@ def bootstrap_servers(ports: Ports) -> str:
     return f"{HOST}:{ports.kafka}"
 
 
-def server_properties(home: Home, ports: Ports, told: Ports | None = None) -> str:
+def server_properties(home: Home, ports: Ports, advertised: Ports | None = None) -> str:
     """One node, so every internal topic has one replica. Topics are made on purpose only."""
     settings = {
         "process.roles": "broker,controller",
@@ -51,7 +51,7 @@ def server_properties(home: Home, ports: Ports, told: Ports | None = None) -> st
         "controller.quorum.voters": f"1@{HOST}:{ports.kafka_controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{HOST}:{ports.kafka},CONTROLLER://{HOST}:{ports.kafka_controller}",
-        "advertised.listeners": f"PLAINTEXT://{bootstrap_servers(told or ports)}",
+        "advertised.listeners": f"PLAINTEXT://{bootstrap_servers(advertised or ports)}",
         "log.dirs": home.local / "kafka" / "data",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -69,11 +69,11 @@ def server_properties(home: Home, ports: Ports, told: Ports | None = None) -> st
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def _prepare(home: Home, ports: Ports, told: Ports | None) -> Launch:
+def _prepare(home: Home, ports: Ports, advertised: Ports | None) -> Launch:
     folder = home.local / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
     properties, log_properties = folder / "server.properties", folder / "log4j2.properties"
-    properties.write_text(server_properties(home, ports, told))
+    properties.write_text(server_properties(home, ports, advertised))
     log_properties.write_text(LOG_PROPERTIES)
     java = find_java()
     class_path = os.pathsep.join(map(str, fetch_jars(home, "kafka")))

@@ -44,10 +44,10 @@ Progress = Callable[[str, str], None]
 """Is told the name of a step and what has become of it: ``starting`` or ``ready``. Called from several threads."""
 
 
-def list_services(home: Home, ports: Ports, credentials: Credentials, told: Ports | None = None) -> list[Service]:
-    """Every service of the stack, started or not; nothing is written or asked. See ``up`` for ``told``."""
+def list_services(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> list[Service]:
+    """Every service of the stack, started or not; nothing is written or asked. See ``up`` for ``advertised``."""
     return [
-        kafka_service(home, ports, told),
+        kafka_service(home, ports, advertised),
         postgres_service(home, ports, credentials),
         spark_service(home, ports, credentials),
         *airflow_services(home, ports),
@@ -61,11 +61,11 @@ def up(
     services: Collection[str] = ALL_SERVICES,
     migrate: Callable[[str], object] = lambda _dsn: None,
     progress: Progress = lambda _name, _state: None,
-    told: Ports | None = None,
+    advertised: Ports | None = None,
 ) -> None:
     """Start what is missing among the services and return when all of them are healthy; harmless to repeat.
 
-    ``told`` are the ports that clients are told, when something stands between them and the services.
+    ``advertised`` are the ports that clients are told, when something stands between them and the services.
     ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError when the
     machine lacks something and ServiceUnavailableError when a service ends or does not get healthy in time; what has
     been started by then keeps running until ``down``.
@@ -73,7 +73,9 @@ def up(
     with _alone(home):
         _refuse_other_settings(home, ports)
         credentials = Credentials.of(home)
-        chosen = [service for service in list_services(home, ports, credentials, told) if service.name in services]
+        chosen = [
+            service for service in list_services(home, ports, credentials, advertised) if service.name in services
+        ]
         missing = [service for service in chosen if not _is_running(home, service.name)]
         if missing:
             names = [service.name for service in missing]
@@ -81,7 +83,7 @@ def up(
             check_disk(home)
             check_ports([port for service in missing for port in service.ports], dataclasses.asdict(ports))
         write_private(home.settings_file, json.dumps(settings(home, ports), indent=2))
-        configure_airflow(home, ports, credentials, told)
+        configure_airflow(home, ports, credentials, advertised)
         steps: dict[str, Step] = {service.name: functools.partial(_start, home, service) for service in chosen}
         if "postgres" in services:
             steps["databases"] = lambda _: _prepare_databases(ports, credentials, migrate)

@@ -51,11 +51,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rig:
-    """The running stack. ``ports`` are those of the services, ``told`` those that clients are told."""
+    """The running stack. ``ports`` are those of the services, ``advertised`` those that clients are told."""
 
     home: Home
     ports: Ports
-    told: Ports
+    advertised: Ports
     credentials: Credentials
     link_by_way: Mapping[Way, Link] = field(repr=False)
     say: Say = field(repr=False)
@@ -63,7 +63,7 @@ class Rig:
     @property
     def kafka_options(self) -> dict[str, str]:
         """For clients: through the proxy."""
-        return {"bootstrap.servers": bootstrap_servers(self.told)}
+        return {"bootstrap.servers": bootstrap_servers(self.advertised)}
 
     @property
     def dsn(self) -> str:
@@ -73,7 +73,7 @@ class Rig:
     def start(self, *services: str) -> None:
         """Start what is missing of the services, and wait until they answer."""
         self.say(f"starting {', '.join(services)}")
-        local_stack.up(self.home, self.ports, services=services, migrate=migrate, told=self.told)
+        local_stack.up(self.home, self.ports, services=services, migrate=migrate, advertised=self.advertised)
 
     def start_missing(self) -> None:
         """Start those of the services without which no batch can run that have ended."""
@@ -197,17 +197,17 @@ def build_rig(home: Home, say: Say) -> Iterator[Rig]:
         local_stack.down(home)
         _empty(home.local)
         home.pipelines.mkdir(parents=True)
-        ports, told = choose_free_ports(), choose_free_ports()
-        told = dataclasses.replace(ports, kafka=told.kafka, postgres=told.postgres)
+        ports, advertised = choose_free_ports(), choose_free_ports()
+        advertised = dataclasses.replace(ports, kafka=advertised.kafka, postgres=advertised.postgres)
         temporary = home.local / "tmp"
         temporary.mkdir()
         # What is killed cannot clean up after itself.
         os.environ.update(environment(home) | _AIRFLOW_NOTICES_DEATHS | {"TMPDIR": str(temporary)})
-        target_by_port = {told.kafka: ports.kafka, told.postgres: ports.postgres}
+        target_by_port = {advertised.kafka: ports.kafka, advertised.postgres: ports.postgres}
         try:
             with run_proxy(target_by_port) as (kafka, warehouse):
                 links = {Way.KAFKA: kafka, Way.WAREHOUSE: warehouse}
-                rig = Rig(home, ports, told, Credentials.of(home), links, say)
+                rig = Rig(home, ports, advertised, Credentials.of(home), links, say)
                 rig.start(*_SERVICES)
                 yield rig
         finally:
