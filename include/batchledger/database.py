@@ -27,6 +27,7 @@ _SESSION = {
 
 
 STAGING_SCHEMA = "batchledger_staging"
+WRITERS_LEAVE_WITHIN = "2s"
 
 
 # A server that is down or going down, a lost connection, a lock that was waited for too long, a paused transaction.
@@ -102,7 +103,8 @@ def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
 def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:
     """Drop ``b17_a2_<kind>`` of an attempt and of every earlier attempt of its batch; newer ones are not touched.
 
-    A table that a task is still writing to is left alone: nobody reads it, and housekeeping removes it.
+    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: nobody reads it, and
+    housekeeping removes it. The wait is for the tasks of a job that has just failed.
     """
     pattern = rf"^b{attempt.batch.batch_id}_a(\d+)_({'|'.join(kinds)})$"
     with transaction(dsn, f"drop the staging of {attempt.batch.label}") as cursor:
@@ -115,7 +117,7 @@ def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> Non
             table = sql.Identifier(STAGING_SCHEMA, name)
             try:
                 with cursor.connection.transaction():
-                    cursor.execute(sql.SQL("lock table {} in access exclusive mode nowait").format(table))
+                    cursor.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(WRITERS_LEAVE_WITHIN)))
                     cursor.execute(sql.SQL("drop table {}").format(table))
             except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
                 logger.info("staging table %s is in use or gone already; left alone", name)
