@@ -11,7 +11,7 @@ from batchledger.batch import Batch, Decision
 from batchledger.errors import LossRefusedError
 from batchledger.offsets import OffsetRange, describe_ranges
 from batchledger.planning import check_identity, choose_first_positions, find_losses
-from batchledger.run_batch import Platform
+from batchledger.run_batch import Platform, load_positions
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +24,7 @@ def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decis
     """
     rules, ledger = platform.rules, platform.ledger
     _require_distinct(lost, decision)
-    stored = {
-        each.partition: each for each in ledger.load_positions(rules.name) if each.partition.topic in rules.topics
-    }
+    stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
     # A partition that was added and lost its beginning before it was ever planned has no position yet. Where a topic
     # starts that was never read is for the next plan to say.

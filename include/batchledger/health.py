@@ -88,8 +88,7 @@ def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Posi
 
 def read_threats(platform: Platform, now: datetime, first_positions: Sequence[Position] = ()) -> Threats:
     """Ask the source about the unread records; ``first_positions`` are those that are not stored yet."""
-    stored = platform.ledger.load_positions(platform.rules.name)
-    concerned = [each for each in (*stored, *first_positions) if each.partition.topic in platform.rules.topics]
+    concerned = [*run_batch.load_positions(platform).values(), *first_positions]
     partitions = platform.source.read_health({each.partition: each.next_offset for each in concerned})
     return find_threats(partitions, concerned, now)
 

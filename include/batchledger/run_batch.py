@@ -94,9 +94,7 @@ def preview(platform: Platform) -> Plan:
     """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError."""
     rules, ledger = platform.rules, platform.ledger
     # Positions first: a batch published in between would else stand beyond the log that was read before it.
-    stored = {
-        each.partition: each for each in ledger.load_positions(rules.name) if each.partition.topic in rules.topics
-    }
+    stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
     check_source(tuple(stored.values()), log, rules.topics)
     starts = _find_starts(platform, tuple(each for each in log.log_by_partition if each not in stored))
@@ -124,6 +122,13 @@ def plan(platform: Platform, run: str) -> Batch | None:
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
+
+
+def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
+    """Return where the pipeline is in the topics that its file names; a topic that it read before is left out."""
+    rules = platform.rules
+    found = platform.ledger.load_positions(rules.name)
+    return {each.partition: each for each in found if each.partition.topic in rules.topics}
 
 
 def _plan_anew(platform: Platform, run: str) -> Batch | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from batchledger import run_batch
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
@@ -85,3 +86,14 @@ class World:
             for offset, record in enumerate(held.log)
             if record is not None
         ]
+
+
+def catch_up(world: World, run: str = "catch-up") -> None:
+    """Run batches in fresh processes until there is nothing left to do."""
+    while run_batch.run_once(world.process(), run) is not None:
+        pass
+
+
+def assert_exactly_once(world: World) -> None:
+    """Every visible record is in the target once, and nothing else is."""
+    assert world.times_published() == Counter(world.records())

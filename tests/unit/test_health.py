@@ -19,7 +19,7 @@ from batchledger.health import (
 )
 from batchledger.offsets import TopicPartition
 from tests.fakes.ledger import MemoryLedger
-from tests.fakes.world import World
+from tests.fakes.world import World, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -33,11 +33,6 @@ def world() -> World:
     world.produce(ORDERS_0, 3)
     world.produce(ORDERS_1, 3)
     return world
-
-
-def catch_up(world: World) -> None:
-    while run_batch.run_once(world.process(), "run") is not None:
-        pass
 
 
 def state_of(world: World, now: datetime = NOW) -> PipelineState:

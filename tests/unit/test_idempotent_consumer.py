@@ -13,7 +13,7 @@ from batchledger.record_rules import Deduplication
 from batchledger.verification import PublishedRange, verify_history
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
 from tests.fakes.sink import MemorySink
-from tests.fakes.world import PIPELINE, World
+from tests.fakes.world import PIPELINE, World, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CRASHES = [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
@@ -33,11 +33,6 @@ def world() -> World:
 
 def send(world: World, partition: TopicPartition, ids: str) -> None:
     world.broker.append(partition, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
-
-
-def catch_up(world: World, run: str = "catch-up") -> None:
-    while run_batch.run_once(world.process(), run) is not None:
-        pass
 
 
 def copies_by_id(world: World) -> Counter[str]:

@@ -36,7 +36,7 @@ from tests.fakes.crash import (
 from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
 from tests.fakes.work import MemoryStager, Rows
-from tests.fakes.world import PIPELINE, World
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CRASH_POINTS = crash_points(DeliveryMode.EXACTLY_ONCE)
@@ -51,16 +51,6 @@ def world() -> World:
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
     return world
-
-
-def catch_up(world: World, run: str = "catch-up") -> None:
-    """Run batches in fresh processes until there is nothing left to do."""
-    while run_batch.run_once(world.process(), run) is not None:
-        pass
-
-
-def assert_exactly_once(world: World) -> None:
-    assert world.times_published() == Counter(world.records())
 
 
 def stage_and_audit(platform: Platform, run: str) -> Batch:

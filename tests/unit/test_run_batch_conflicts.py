@@ -22,7 +22,7 @@ from batchledger.planning import Limits, Plan, StartPolicy
 from batchledger.ports import Stager
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger, MemoryPublication
-from tests.fakes.world import PIPELINE, World
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -37,20 +37,10 @@ def world() -> World:
     return world
 
 
-def catch_up(world: World, run: str = "catch-up") -> None:
-    """Run batches in fresh processes until there is nothing left to do."""
-    while run_batch.run_once(world.process(), run) is not None:
-        pass
-
-
 def crash_at(world: World, point: str) -> None:
     """Let a run die at the point."""
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(crash=CrashOnce(point)), "crashed")
-
-
-def assert_exactly_once(world: World) -> None:
-    assert world.times_published() == Counter(world.records())
 
 
 def next_offsets(world: World) -> list[int]:

@@ -16,7 +16,7 @@ from batchledger.verification import PublishedRange, verify_history
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA
-from tests.fakes.world import PIPELINE, World
+from tests.fakes.world import PIPELINE, World, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BY_ID = Upsert(("message_id",))
@@ -41,11 +41,6 @@ def send(world: World, partition: TopicPartition, **amount_by_key: int | None) -
     for key, amount in amount_by_key.items():
         value = None if amount is None else f'{{"message_id": "{key}", "amount": {amount}}}'.encode()
         world.broker.append_keyed(partition, (key.encode(), value))
-
-
-def catch_up(world: World, run: str = "catch-up") -> None:
-    while run_batch.run_once(world.process(), run) is not None:
-        pass
 
 
 def state(world: World) -> Mapping[str, int]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
-from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.batch import PartitionHealth
 from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets
+from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_ends, list_offsets
 from batchledger.offsets import OffsetRange, TopicPartition
 
 READING_SECONDS = 30.0
@@ -32,9 +31,7 @@ def read_health(
         admin = AdminClient(client_options(options))
         config_by_topic = describe_topic_configs(admin, topics)
         starts = list_offsets(admin, partitions, OffsetSpec.earliest())
-        # In this order: records that arrive in between would otherwise look as if a transaction held them back.
-        watermarks = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        ends = list_offsets(admin, partitions, OffsetSpec.latest())
+        ends, watermarks = list_ends(admin, partitions)
         deadline = monotonic() + READING_SECONDS
         unread = {each: max(next_offset_by_partition[each], starts[each]) for each in partitions}
         oldest_unread = _find_moments(options, unread, ends, deadline)
@@ -43,7 +40,7 @@ def read_health(
             partition=each,
             next_offset=next_offset_by_partition[each],
             end=ends[each],
-            high_watermark=max(watermarks[each], ends[each]),
+            high_watermark=watermarks[each],
             oldest_unread_at=oldest_unread.get(each),
             expires_at=_find_expiry(oldest_unread.get(each), config_by_topic.get(each.topic, {})),
         )

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.accounting import HoleEvidence
@@ -20,6 +20,7 @@ from batchledger.kafka.requests import (
     Result,
     client_options,
     kafka_call,
+    list_ends,
     list_offsets,
     to_kafka,
     wait,
@@ -49,15 +50,10 @@ class KafkaLog:
                 for partition in answer.partitions
             ]
             starts = list_offsets(admin, partitions, OffsetSpec.earliest())
-            # In this order: records that arrive in between would otherwise look as if a transaction held them back.
-            watermarks = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-            ends = list_offsets(admin, partitions, OffsetSpec.latest())
+            ends, watermarks = list_ends(admin, partitions)
         return LogState(
             {topic: TopicIdentity(cluster_id, str(answer.topic_id)) for topic, answer in found.items()},
-            {
-                each: PartitionLog(starts[each], ends[each], max(0, watermarks[each] - ends[each]))
-                for each in partitions
-            },
+            {each: PartitionLog(starts[each], ends[each], watermarks[each] - ends[each]) for each in partitions},
         )
 
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:

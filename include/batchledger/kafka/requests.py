@@ -77,6 +77,16 @@ def list_offsets(
     return {TopicPartition(each.topic, each.partition): wait(future).offset for each, future in answers.items()}
 
 
+def list_ends(
+    admin: AdminClient, partitions: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the last stable offset and the high watermark of each partition; the second is never below the first."""
+    # In this order: records that arrive in between would otherwise look as if a transaction held them back.
+    watermarks = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+    ends = list_offsets(admin, partitions, OffsetSpec.latest())
+    return ends, {each: max(watermarks[each], ends[each]) for each in ends}
+
+
 def describe_topic_configs(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the settings in force of each topic, the cluster's defaults included.
 
