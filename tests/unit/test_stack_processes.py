@@ -1,5 +1,6 @@
 """Processes are started detached, found again by more than one mark, and ended without exception."""
 
+import json
 import os
 import signal
 import stat
@@ -73,6 +74,12 @@ def wait_until(holds: Callable[[], object], deadline_seconds: float = 20) -> Non
     while not holds():
         assert time.monotonic() < end, "the condition did not come true in time"
         time.sleep(0.01)
+
+
+def write_record(home: Home, pid: int) -> None:
+    """Write a record of a start long ago, whose number ``pid`` has been given to another process since."""
+    old = {"service": SERVICE, "pid": pid, "created": 1}
+    processes.write_private(home.local / "run" / f"{SERVICE}.json", json.dumps(old))
 
 
 def kill_leader(record: Record) -> None:
@@ -166,12 +173,18 @@ def test_another_stack_is_left_alone(home: Home, tmp_path: Path) -> None:
 
 def test_a_process_that_has_got_the_recorded_number_is_left_alone(home: Home) -> None:
     record = start(home, PLAIN)
-    later = Record(SERVICE, os.getsid(0), record.created - 3600)
-    processes.write_private(
-        home.local / "run" / f"{SERVICE}.json", f'{{"service": "toy", "pid": {later.pid}, "created": 1}}'
-    )
-    assert not later.is_alive
-    assert [process.pid for process in members(home)] == [record.pid]
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True) as later:
+        try:
+            write_record(home, later.pid)
+            assert [process.pid for process in members(home)] == [record.pid]
+        finally:
+            later.kill()
+
+
+def test_a_process_whose_session_is_not_visible_belongs_to_nobody(home: Home) -> None:
+    """Kernel threads, and processes whose session began outside their container, have session 0."""
+    write_record(home, 0)
+    assert members(home) == []
 
 
 def test_who_looks_for_members_is_not_among_them(home: Home) -> None:

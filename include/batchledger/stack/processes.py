@@ -229,8 +229,9 @@ def _is_orphan(process: psutil.Process, record: Record) -> bool:
 
 
 def _session(process: psutil.Process) -> int | None:
+    """The id of the process's session; None when it is not visible from here, which the system shows as 0."""
     try:
-        return os.getsid(process.pid)
+        return os.getsid(process.pid) or None
     except (ProcessLookupError, PermissionError):
         return None
 
