@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from batchledger.config import PipelineConfig, read_pipeline_file
 from batchledger.kafka.admin import ensure_topic
+from batchledger.pipeline import Platform
 from batchledger.ports import CrashHook, no_crash
-from batchledger.run_batch import Platform
 from batchledger.wiring import build_platform, verify_pipeline
 
 SCHEMA = "message_id string, number int, amount double"

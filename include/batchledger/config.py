@@ -22,9 +22,9 @@ from batchledger.batch import DeliveryMode
 from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.pipeline import PipelineRules
 from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
-from batchledger.run_batch import PipelineRules
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from batchledger.batch import Batch, Decision
 from batchledger.errors import LossRefusedError
 from batchledger.offsets import OffsetRange, describe_ranges
+from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, choose_first_positions, find_losses
-from batchledger.run_batch import Platform, load_positions
 
 logger = logging.getLogger(__name__)
 

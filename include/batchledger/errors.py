@@ -98,16 +98,18 @@ class TopicChangedError(BatchledgerError):
     exit_code = 3
 
 
-class TargetChangedError(BatchledgerError):
+class TargetRefusedError(BatchledgerError):
+    """The target does not take the rows of a batch, and would not the next time: a person has to change something."""
+
+    exit_code = 3
+
+
+class TargetChangedError(TargetRefusedError):
     """The target table is not the one that earlier batches were published to, or does not fit the rows."""
 
-    exit_code = 3
 
-
-class KeyConflictError(BatchledgerError):
+class KeyConflictError(TargetRefusedError):
     """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
-
-    exit_code = 3
 
 
 class StagingError(BatchledgerError):

@@ -12,7 +12,7 @@ from batchledger import run_batch
 from batchledger.batch import BatchState, PartitionHealth, Position
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
-from batchledger.run_batch import Platform
+from batchledger.pipeline import Platform, load_positions
 
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
@@ -88,7 +88,7 @@ def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Posi
 
 def read_threats(platform: Platform, now: datetime, first_positions: Sequence[Position] = ()) -> Threats:
     """Ask the source about the unread records; ``first_positions`` are those that are not stored yet."""
-    concerned = [*run_batch.load_positions(platform).values(), *first_positions]
+    concerned = [*load_positions(platform).values(), *first_positions]
     partitions = platform.source.read_health({each.partition: each.next_offset for each in concerned})
     return find_threats(partitions, concerned, now)
 

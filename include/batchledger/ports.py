@@ -111,10 +111,6 @@ class Publication(Protocol):
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether rows of the batch have been written, by this attempt or an earlier one."""
-
     def mark_rows(self) -> None:
         """Record that the rows are written; ``verify`` reports a published batch without."""
 
@@ -176,6 +172,12 @@ class Ledger(Protocol):
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
         """Store balances and results; the batch becomes audited, or blocked when a check failed. Raises FencedError."""
+
+    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+        """Let the audited batch wait for a person, because of what became known only after its audit.
+
+        Raises FencedError when the batch is not audited, or is another attempt's.
+        """
 
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """Return the results of the newest audit of the batch."""
@@ -266,13 +268,13 @@ class Sink(Protocol):
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
     def check(self, publication: Publication) -> None:
-        """Raise what ``publish`` would raise for another target or for staging that is not what was audited."""
+        """Raise what ``publish`` would raise now, and leave nothing of it behind."""
 
     def publish(self, publication: Publication) -> int:
         """Make the accepted rows of the attempt visible within the publication; return their number.
 
         Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. Raises
-        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetChangedError.
+        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetRefusedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

@@ -6,14 +6,10 @@ line) and is what later steps are compared with. Crash points are named here and
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum, auto
+from collections.abc import Mapping, Sequence
 
 from batchledger.accounting import (
     HoleCounts,
-    HolePolicy,
     IntegrityCheck,
     RangeFacts,
     balance_batch,
@@ -31,63 +27,33 @@ from batchledger.batch import (
     closed,
     fenced_by,
 )
+from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
-    RowsLostError,
     ServiceUnavailableError,
     StagingLostError,
+    TargetRefusedError,
     UnknownBatchError,
 )
 from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
+from batchledger.pipeline import Platform, StageStep, load_positions
 from batchledger.planning import (
-    Limits,
     Plan,
-    StartPolicy,
     check_identity,
     check_source,
     choose_first_positions,
     plan_batch,
 )
-from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Publication, Sink, SourceLog, Stager, no_crash
+from batchledger.ports import Ledger
 
 logger = logging.getLogger(__name__)
 
 OFFENDERS_SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineRules:
-    """What a pipeline file decides about planning and accounting."""
-
-    name: str
-    topics: tuple[str, ...]
-    limits: Limits
-    start: StartPolicy = StartPolicy.EARLIEST
-    start_at: datetime | None = None
-    holes: HolePolicy = HolePolicy.NONE
-    has_transform: bool = False
-    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
-
-
-@dataclass(frozen=True)
-class Platform:
-    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark."""
-
-    rules: PipelineRules
-    source: SourceLog
-    ledger: Ledger
-    evidence: Evidence
-    sink: Sink
-    make_stager: Callable[[], Stager]
-    make_auditor: Callable[[], Auditor]
-    crash: CrashHook = field(default=no_crash)
-
-
-StageStep = Callable[[Platform, int, str], Batch]
+ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
 def preview(platform: Platform) -> Plan:
@@ -122,13 +88,6 @@ def plan(platform: Platform, run: str) -> Batch | None:
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
-
-
-def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
-    """Return where the pipeline is in the topics that its file names; a topic that it read before is left out."""
-    rules = platform.rules
-    found = platform.ledger.load_positions(rules.name)
-    return {each.partition: each for each in found if each.partition.topic in rules.topics}
 
 
 def _plan_anew(platform: Platform, run: str) -> Batch | None:
@@ -216,7 +175,11 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     if not _is_published_by(batch, run):
         attempt = _own_attempt(platform, batch, run, BatchState.AUDITED)
         try:
-            _publish_parts(platform, attempt)
+            deliver(platform, attempt)
+        except TargetRefusedError as error:
+            # Tried again it would be refused again: a person has to change the table, the transform or the records.
+            refusal = CheckResult(ACCEPTED_BY_TARGET, False, str(error), error.fields)
+            raise _blocked(platform.ledger.block(attempt, refusal), [refusal]) from error
         except (OutcomeUnknownError, FencedError) as error:
             # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
             found = _ask_outcome(platform, attempt, error)
@@ -263,71 +226,14 @@ def run_once(
     return publish(platform, batch_id, run)
 
 
-class _Part(Enum):
-    """What a publication makes visible."""
-
-    POSITIONS = auto()
-    ROWS = auto()
-
-
-# What is committed together, and in which order: the only difference between the delivery modes.
-_COMMITS: Mapping[DeliveryMode, tuple[tuple[_Part, ...], ...]] = {
-    DeliveryMode.EXACTLY_ONCE: ((_Part.POSITIONS, _Part.ROWS),),
-    DeliveryMode.AT_LEAST_ONCE: ((_Part.ROWS,), (_Part.POSITIONS,)),
-    DeliveryMode.AT_MOST_ONCE: ((_Part.POSITIONS,), (_Part.ROWS,)),
-}
-
-
-def _publish_parts(platform: Platform, attempt: Attempt) -> None:
-    expected = BatchState.AUDITED
-    commits = _COMMITS[platform.rules.delivery]
-    for parts in commits:
-        try:
-            with platform.ledger.publication(attempt, expected) as publication:
-                _apply(parts, platform, publication)
-                if parts is commits[-1]:
-                    platform.crash("before_commit")
-        except BatchledgerError as error:
-            if expected is BatchState.PUBLISHED:
-                raise _rows_lost(attempt, error) from error
-            raise
-        if parts is not commits[-1]:
-            platform.crash("between_commits")
-        expected = BatchState.PUBLISHED if _Part.POSITIONS in parts else expected
-
-
-def _apply(parts: tuple[_Part, ...], platform: Platform, publication: Publication) -> None:
-    if _Part.POSITIONS in parts:
-        if _Part.ROWS not in parts and not publication.has_rows:
-            # Otherwise at most once would pass over every batch that the target refuses.
-            platform.sink.check(publication)
-        publication.advance_positions()
-        publication.publish_quarantine()
-        publication.mark_published()
-        platform.crash("positions_moved")
-    if _Part.ROWS in parts:
-        platform.sink.publish(publication)
-        publication.mark_rows()
-        platform.crash("rows_moved")
-
-
 def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:
     """End an at-most-once publication whose position is committed: by a twin, or by oneself without being told.
 
     Only the process that knows that it committed the position may write the rows; a second one could write them too.
     """
     if isinstance(error, OutcomeUnknownError):
-        raise _rows_lost(attempt, error) from error
+        raise rows_lost(attempt, error) from error
     return found
-
-
-def _rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
-    label = attempt.batch.label
-    return RowsLostError(
-        f"{label} has moved the position and its rows may be lost, as at_most_once allows: {error} See what is there "
-        f"with: batchledger verify {attempt.batch.pipeline}",
-        batch_id=attempt.batch.batch_id,
-    )
 
 
 def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from batchledger.airflow_api import AirflowApi, Run
 from batchledger.errors import ServiceUnavailableError
-from batchledger.run_batch import Platform
+from batchledger.pipeline import Platform
 
 POLL_SECONDS = 0.5
 STALL_SECONDS = 900.0

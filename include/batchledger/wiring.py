@@ -28,8 +28,8 @@ from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.pipeline import Platform, StageStep
 from batchledger.ports import Auditor, CrashHook, Stager, no_crash
-from batchledger.run_batch import Platform, StageStep
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification, verify_history
 

@@ -234,6 +234,22 @@ def test_blocked_batch_can_be_taken_again_and_published(warehouse: Warehouse) ->
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
+def test_audited_batch_that_its_target_refuses_waits_for_a_person(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    batch = warehouse.ledger.block(attempt, replace(life.FAILED, name="found later"))
+    assert batch.state is BatchState.BLOCKED
+    assert sorted(check.passed for check in warehouse.ledger.load_checks(batch.batch_id)) == [False, True]
+    with pytest.raises(BatchBlockedError, match="is blocked"):
+        life.publish(warehouse, attempt)
+    again = life.stage(warehouse, batch, "run-2")
+    with pytest.raises(FencedError, match="attempt 2 of run run-2"):
+        warehouse.ledger.block(attempt, life.FAILED)
+    with pytest.raises(FencedError):
+        warehouse.ledger.block(again, life.FAILED)
+    life.audit(warehouse, again)
+    assert life.publish(warehouse, again) == 3
+
+
 def test_i3_publication_makes_rows_quarantine_position_and_state_visible_together(warehouse: Warehouse) -> None:
     batch = life.store(warehouse, FIRST, OTHER)
     attempt = life.stage(warehouse, batch, poison=[(ORDERS_0, 1)])
@@ -306,17 +322,6 @@ def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(w
     with warehouse.ledger.publication(attempt, BatchState.PUBLISHED) as publication:
         warehouse.sink.publish(publication)
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
-
-
-def test_rows_are_remembered_as_written_across_attempts(warehouse: Warehouse) -> None:
-    attempt = life.take_to_audited(warehouse, FIRST)
-    with warehouse.ledger.publication(attempt) as publication:
-        assert not publication.has_rows
-        publication.mark_rows()
-    again = life.stage(warehouse, attempt.batch, "run-2")
-    life.audit(warehouse, again)
-    with warehouse.ledger.publication(again) as publication:
-        assert publication.has_rows
 
 
 def test_open_transaction_is_remembered_since_it_was_first_seen_at_its_offset(warehouse: Warehouse) -> None:
@@ -575,6 +580,8 @@ def test_unknown_batch_is_refused_by_every_method(warehouse: Warehouse) -> None:
         ledger.load_reported_rows(unknown)
     with pytest.raises(UnknownBatchError):
         ledger.record_audit(unknown, [], [life.PASSED])
+    with pytest.raises(UnknownBatchError):
+        ledger.block(unknown, life.FAILED)
     with pytest.raises(UnknownBatchError), ledger.publication(unknown):
         pytest.fail("the publication was opened")
 

@@ -227,6 +227,7 @@ def test_check_raises_what_publish_would_and_changes_nothing(warehouse: Warehous
     attempt = life.take_to_audited(warehouse, SECOND)
     with warehouse.ledger.publication(attempt) as publication:
         warehouse.sink.check(publication)
+        publication.mark_rows()
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
     warehouse.lose_staging()
     with pytest.raises(StagingLostError), warehouse.ledger.publication(attempt) as publication:

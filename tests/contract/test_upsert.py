@@ -217,6 +217,8 @@ def test_every_staged_row_counts_as_accepted(story: Story) -> None:
 def test_key_in_two_partitions_is_refused_by_coordinates_and_nothing_is_published(story: Story) -> None:
     attempt = story.stage(Record("DL", 1), Record("AA", 1, P0), Record("AA", 2, P1))
     life.audit(story.warehouse, attempt)
+    with pytest.raises(KeyConflictError), story.warehouse.ledger.publication(attempt) as publication:
+        story.warehouse.sink.check(publication)
     with pytest.raises(KeyConflictError, match=r"orders\[0\]@1 and orders\[1\]@0"):
         life.publish(story.warehouse, attempt)
     assert story.state() == {}

@@ -170,6 +170,15 @@ class MemoryLedger:
             tables.checks[batch.batch_id, attempt.number] = tuple(checks)
             return batch
 
+    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+        """See the port."""
+        with self.database.transaction() as tables:
+            found = self._own(tables, attempt, BatchState.AUDITED)
+            key = (attempt.batch.batch_id, attempt.number)
+            tables.checks[key] = (*tables.checks.get(key, ()), refusal)
+            tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
+            return tables.batches[key[0]].batch
+
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
         checks = self.database.committed.checks
@@ -294,11 +303,6 @@ class MemoryPublication:
                 f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}."
             )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
-
-    @property
-    def has_rows(self) -> bool:
-        """See the port."""
-        return self._stored.has_rows
 
     def mark_rows(self) -> None:
         """See the port."""

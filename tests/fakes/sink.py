@@ -31,6 +31,7 @@ from tests.fakes.database import (
     is_over,
 )
 from tests.fakes.deduplication import drop_duplicates, find_duplicates
+from tests.fakes.ledger import MemoryPublication
 from tests.fakes.upsert import apply_updates, count_repeated_keys
 
 
@@ -117,11 +118,8 @@ class MemorySink:
 
     def check(self, publication: Publication) -> None:
         """See the port."""
-        tables: Tables = publication.connection
-        _require_audited(publication)
-        target = tables.targets.get(self.table)
-        if target is not None:
-            publication.confirm_target(self.table, target.identity)
+        assert isinstance(publication, MemoryPublication)
+        self.publish(replace(publication, connection=publication.connection.copy()))
 
     def publish(self, publication: Publication) -> int:
         """See the port."""

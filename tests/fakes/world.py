@@ -11,10 +11,10 @@ from batchledger import run_batch
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
+from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
 from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert
-from batchledger.run_batch import PipelineRules, Platform
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection

@@ -12,7 +12,7 @@ from batchledger.batch import Attempt, Batch, BatchState
 from batchledger.errors import PositionConflictError
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
-from batchledger.run_batch import Platform
+from batchledger.pipeline import Platform
 from batchledger.wiring import verify_pipeline
 from tests.support import TestPipeline, Workplace
 

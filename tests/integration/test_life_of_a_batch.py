@@ -15,7 +15,7 @@ from psycopg import sql
 
 from batchledger import run_batch
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Staged
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, DeliveryMode, Staged
 from batchledger.config import load_pipeline
 from batchledger.errors import (
     BatchBlockedError,
@@ -28,8 +28,8 @@ from batchledger.errors import (
 from batchledger.ledger.history import load_batch_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
+from batchledger.pipeline import Platform
 from batchledger.ports import Stager
-from batchledger.run_batch import Platform
 from batchledger.wiring import build_platform
 from tests.fakes.crash import Interrupt
 from tests.support import Workplace
@@ -280,7 +280,7 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
         connection.execute(f'drop table "{pipeline.name}_target"')
         connection.execute(f'alter table copy_of_{pipeline.name} rename to "{pipeline.name}_target"')
     pipeline.send(10)
-    with pytest.raises(TargetChangedError, match=f"published to table public.{pipeline.name}_target .* before"):
+    with pytest.raises(BatchBlockedError, match=f"published to table public.{pipeline.name}_target .* before"):
         run_batch.run_once(pipeline.platform(), "second")
     assert pipeline.count_target_rows() == 10
 
@@ -298,7 +298,7 @@ def test_s111_target_that_is_dropped_in_the_middle_of_a_batch_is_refused_and_no_
         with psycopg.connect(workplace.dsn) as connection:
             connection.execute(f'drop table "{pipeline.name}_target"')
 
-    with pytest.raises(TargetChangedError, match="dropped and created again"):
+    with pytest.raises(BatchBlockedError, match="dropped and created again"):
         run_batch.run_once(pipeline.platform(crash=Interrupt("audited", drop)), "second")
     assert pipeline.query("select to_regclass(%s)", f"{pipeline.name}_target") == [(None,)]
     assert pipeline.platform().ledger.load_positions(pipeline.name) == before
@@ -328,16 +328,25 @@ def test_target_that_cannot_take_the_rows_is_refused_before_anything_is_read(wor
     assert pipeline.count_target_rows() == 0
 
 
-def test_target_that_rejects_a_row_publishes_nothing(workplace: Workplace) -> None:
-    """S116."""
-    pipeline = workplace.create()
+@pytest.mark.parametrize("delivery", [DeliveryMode.EXACTLY_ONCE, DeliveryMode.AT_MOST_ONCE])
+def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_changed_it(
+    workplace: Workplace, delivery: DeliveryMode
+) -> None:
+    pipeline = workplace.create(delivery=delivery.value)
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")
     with psycopg.connect(workplace.dsn) as connection:
-        connection.execute(f'alter table "{pipeline.name}_target" add check (number is not null)')
+        connection.execute(f'alter table "{pipeline.name}_target" add constraint numbered check (number is not null)')
     pipeline.send_raw([(0, b"{}")])
-    with pytest.raises(TargetChangedError, match="refuses the rows"):
+    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: table .* refuses the rows"):
         run_batch.run_once(pipeline.platform(), "second")
+    assert pipeline.count_target_rows() == 10
+    with pytest.raises(BatchBlockedError, match="accepted_by_target") as refused:
+        run_batch.run_once(pipeline.platform(), "third")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'alter table "{pipeline.name}_target" drop constraint numbered')
+    run_batch.run_once(pipeline.platform(), "by a person", refused.value.fields["batch_id"])
+    assert pipeline.count_target_rows() == 11
     pipeline.assert_exact()
 
 
@@ -377,6 +386,6 @@ def test_table_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     run_batch.run_once(owner.platform(), "run")
     intruder = workplace.create(sink={"table": f"{owner.name}_target"})
     intruder.send(10)
-    with pytest.raises(TargetChangedError, match=f"_target belongs to another pipeline; {intruder.name} published"):
+    with pytest.raises(BatchBlockedError, match=f"_target belongs to another pipeline; {intruder.name} published"):
         run_batch.run_once(intruder.platform(), "run")
     owner.assert_exact()

@@ -16,8 +16,8 @@ from batchledger.batch import Batch
 from batchledger.config import read_pipeline_file
 from batchledger.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Platform
 from batchledger.planning import Plan
-from batchledger.run_batch import Platform
 from batchledger.spark import stager
 from batchledger.spark.stager import SparkStager
 from tests.fakes.crash import Interrupt

@@ -14,8 +14,8 @@ from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableE
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.history import load_batch_history
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.pipeline import Platform
 from batchledger.ports import Stager
-from batchledger.run_batch import Platform
 from batchledger.spark.session import open_connect_session
 from batchledger.spark.stager import SparkStager
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic

@@ -15,8 +15,8 @@ from typing import Any
 from batchledger import run_batch
 from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode
 from batchledger.errors import OutcomeUnknownError
+from batchledger.pipeline import Platform
 from batchledger.ports import Ledger, Publication
-from batchledger.run_batch import Platform
 from tests.fakes.crash import SimulatedCrashError, crash_points
 from tests.fakes.ledger import CommitFault
 

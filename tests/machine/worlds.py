@@ -10,8 +10,8 @@ from psycopg import sql
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
 from batchledger.ledger.history import load_published_history
+from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits
-from batchledger.run_batch import PipelineRules, Platform
 from batchledger.verification import PublishedRange, Verification, verify_history
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.ledger import ALL_PROTECTIONS, Protection

@@ -25,6 +25,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.LossError: (False, 3),
     errors.LossRefusedError: (False, 2),
     errors.TopicChangedError: (False, 3),
+    errors.TargetRefusedError: (False, 3),
     errors.TargetChangedError: (False, 3),
     errors.KeyConflictError: (False, 3),
     errors.StagingError: (True, 1),

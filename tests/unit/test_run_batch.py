@@ -18,13 +18,12 @@ from batchledger.errors import (
     RowsLostError,
     ServiceUnavailableError,
     StagingLostError,
-    TargetChangedError,
     TopicChangedError,
     UnknownBatchError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
-from batchledger.run_batch import Platform
 from tests.fakes.crash import (
     CrashOnce,
     Interrupt,
@@ -626,7 +625,7 @@ def test_s111_at_most_once_moves_no_position_for_a_target_that_is_another_one(wo
     with world.database.transaction() as tables:
         tables.targets["orders"] = replace(tables.targets["orders"], identity="another table")
     for run in ("run-1", "run-2"):
-        with pytest.raises(TargetChangedError, match="another table"):
+        with pytest.raises(BatchBlockedError, match="another table"):
             run_batch.run_once(world.process(), run)
     assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 10
 

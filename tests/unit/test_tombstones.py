@@ -8,7 +8,7 @@ import pytest
 from batchledger import run_batch
 from batchledger.accounting import Balance
 from batchledger.batch import DeliveryMode
-from batchledger.errors import KeyConflictError
+from batchledger.errors import BatchBlockedError
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits
 from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
@@ -79,10 +79,24 @@ def test_kept_tombstones_are_rows_without_values(world: World) -> None:
     assert (count(world, "accepted"), count(world, "unexplained")) == (9, 0)
 
 
-def test_kept_tombstone_cannot_be_an_update(world: World) -> None:
-    world.tombstones, world.upsert = TombstonePolicy.KEEP, BY_ID
-    with pytest.raises(KeyConflictError):
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_kept_tombstone_cannot_be_an_update_and_blocks_the_batch_in_every_mode(
+    world: World, delivery: DeliveryMode
+) -> None:
+    """A record that can never be applied costs no mode any rows: the position stays before its batch."""
+    world.delivery, world.tombstones, world.upsert = delivery, TombstonePolicy.KEEP, BY_ID
+    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: .* no value in sink\.key"):
         catch_up(world)
+    before = dict(world.database.committed.positions)
+    with pytest.raises(BatchBlockedError, match="accepted_by_target"):
+        run_batch.run_once(world.process(), "the next run")
+    (blocked,) = (each.batch for each in world.database.committed.batches.values() if not each.batch.state.is_final)
+    assert blocked.attempt == 1
+    assert all(before[PIPELINE, each.partition].next_offset == each.start for each in blocked.ranges)
+    world.tombstones = TombstonePolicy.SKIP
+    run_batch.run_once(world.process(), "by a person", blocked.batch_id)
+    catch_up(world)
+    assert_proved(world)
 
 
 @pytest.mark.parametrize(("delivery", "point"), CRASHES)

@@ -159,15 +159,24 @@ class PostgresLedger:
             )
             _require_one(cursor, attempt)
             _store_balances(cursor, batch_id, balances)
-            parameters = [
-                {"batch_id": batch_id, "attempt": attempt.number, **asdict(check), "observed": Jsonb(check.observed)}
-                for check in checks
-            ]
-            cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+            _insert_checks(cursor, attempt, checks)
             _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
                 end_attempt(cursor, attempt, "blocked")
             return _load_batch(cursor, batch_id)
+
+    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+        """See the port."""
+        with transaction(self.dsn, f"block {attempt.batch.label}") as cursor:
+            cursor.execute(
+                "update batchledger.batch set state = 'blocked' "
+                "where batch_id = %s and attempt = %s and state = 'audited'",
+                [attempt.batch.batch_id, attempt.number],
+            )
+            _require_one(cursor, attempt)
+            _insert_checks(cursor, attempt, [refusal])
+            end_attempt(cursor, attempt, "blocked")
+            return _load_batch(cursor, attempt.batch.batch_id)
 
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
@@ -303,6 +312,12 @@ def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequenc
 def _store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -> None:
     parameters = {"batch_id": batch_id, **_balances_as_arrays(balances)}
     cursor.execute(read_statement(__package__, "store_balances"), parameters)
+
+
+def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
+    of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
+    parameters = [{**of_attempt, **asdict(check), "observed": Jsonb(check.observed)} for check in checks]
+    cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
 
 
 def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision) -> None:

@@ -121,14 +121,9 @@ class PostgresSink:
             return found
 
     def check(self, publication: Publication) -> None:
-        """See the port. Row by row, only ``publish`` asks the target."""
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
-            columns = self._staged_columns(cursor, attempt)
-            self._create_target(cursor, columns)
-            publication.confirm_target(self.name, self._identity(cursor))
-            cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
-            _require_audited(publication, int(cursor.fetchall()[0][0]) - publication.duplicate_rows)
+        """See the port."""
+        with publication.connection.transaction(force_rollback=True):
+            self.publish(publication)
 
     def publish(self, publication: Publication) -> int:
         """See the port."""
@@ -268,10 +263,9 @@ def _planned(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _require_audited(publication: Publication, moved: int, dropped: int | None = None) -> None:
-    """Refuse to publish anything but what the audit has accepted; nothing was dropped yet when ``dropped`` is None."""
+def _require_audited(publication: Publication, moved: int, dropped: int) -> None:
+    """Refuse to publish anything but what the audit has accepted."""
     batch, accepted, duplicates = publication.attempt.batch, publication.accepted_rows, publication.duplicate_rows
-    dropped = duplicates if dropped is None else dropped
     if moved + dropped != accepted + duplicates:
         raise StagingLostError(
             f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {moved + dropped}. The "

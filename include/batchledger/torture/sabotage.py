@@ -17,9 +17,9 @@ from batchledger.config import PipelineConfig
 from batchledger.database import connect, transaction
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
+from batchledger.pipeline import Platform
 from batchledger.planning import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
-from batchledger.run_batch import Platform
 from batchledger.torture.schedule import PLAN_CHOSEN, Protection
 from batchledger.wiring import build_platform, ledger_dsn
 

@@ -1,0 +1,73 @@
+"""What each delivery mode commits together, and in which order: the only difference between the modes."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from batchledger.batch import Attempt, BatchState, DeliveryMode
+from batchledger.errors import BatchledgerError, RowsLostError
+from batchledger.pipeline import Platform
+from batchledger.ports import Publication
+
+
+class _Part(Enum):
+    """What a publication makes visible."""
+
+    POSITIONS = auto()
+    ROWS = auto()
+
+
+_COMMITS: Mapping[DeliveryMode, tuple[frozenset[_Part], ...]] = {
+    DeliveryMode.EXACTLY_ONCE: (frozenset({_Part.POSITIONS, _Part.ROWS}),),
+    DeliveryMode.AT_LEAST_ONCE: (frozenset({_Part.ROWS}), frozenset({_Part.POSITIONS})),
+    DeliveryMode.AT_MOST_ONCE: (frozenset({_Part.POSITIONS}), frozenset({_Part.ROWS})),
+}
+
+
+def deliver(platform: Platform, attempt: Attempt) -> None:
+    """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
+
+    Raises what the ledger and the sink refuse, with nothing committed by this call; after a first commit
+    RowsLostError when that one moved the positions (at_most_once).
+    """
+    *earlier, last = _COMMITS[platform.rules.delivery]
+    has_moved = False
+    for parts in earlier:
+        with platform.ledger.publication(attempt) as publication:
+            if _Part.ROWS not in parts:
+                # Otherwise at_most_once would pass over every batch that the target refuses.
+                platform.sink.check(publication)
+            _apply(parts, platform, publication)
+        has_moved = _Part.POSITIONS in parts
+        platform.crash("between_commits")
+    try:
+        with platform.ledger.publication(
+            attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED
+        ) as publication:
+            _apply(last, platform, publication)
+            platform.crash("before_commit")
+    except BatchledgerError as error:
+        if has_moved:
+            raise rows_lost(attempt, error) from error
+        raise
+
+
+def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
+    """Say that the position has moved and that the rows may not have been written, because of ``error``."""
+    label = attempt.batch.label
+    return RowsLostError(
+        f"{label} has moved the position and its rows may be lost, as at_most_once allows: {error} See what is there "
+        f"with: batchledger verify {attempt.batch.pipeline}",
+        batch_id=attempt.batch.batch_id,
+    )
+
+
+def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication) -> None:
+    if _Part.POSITIONS in parts:
+        publication.advance_positions()
+        publication.publish_quarantine()
+        publication.mark_published()
+        platform.crash("positions_moved")
+    if _Part.ROWS in parts:
+        platform.sink.publish(publication)
+        publication.mark_rows()
+        platform.crash("rows_moved")

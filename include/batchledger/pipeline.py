@@ -1,0 +1,49 @@
+"""What the steps of one pipeline work with: its rules, and the adapters that the wiring has chosen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from batchledger.accounting import HolePolicy
+from batchledger.batch import Batch, DeliveryMode, Position
+from batchledger.offsets import TopicPartition
+from batchledger.planning import Limits, StartPolicy
+from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRules:
+    """What a pipeline file decides about planning and accounting."""
+
+    name: str
+    topics: tuple[str, ...]
+    limits: Limits
+    start: StartPolicy = StartPolicy.EARLIEST
+    start_at: datetime | None = None
+    holes: HolePolicy = HolePolicy.NONE
+    has_transform: bool = False
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark."""
+
+    rules: PipelineRules
+    source: SourceLog
+    ledger: Ledger
+    evidence: Evidence
+    sink: Sink
+    make_stager: Callable[[], Stager]
+    make_auditor: Callable[[], Auditor]
+    crash: CrashHook = field(default=no_crash)
+
+
+StageStep = Callable[[Platform, int, str], Batch]
+
+
+def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
+    """Return where the pipeline is in the topics that its file names; a topic that it read before is left out."""
+    rules = platform.rules
+    found = platform.ledger.load_positions(rules.name)
+    return {each.partition: each for each in found if each.partition.topic in rules.topics}
