@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from batchledger.errors import FencedError, PositionConflictError, PredecessorPendingError
+from batchledger.errors import FencedError, LossRefusedError, PositionConflictError, PredecessorPendingError
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -47,7 +47,10 @@ class DeliveryMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened."""
+    """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
+
+    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it.
+    """
 
     batch_id: int
     pipeline: str
@@ -58,6 +61,7 @@ class Batch:
     ranges: tuple[OffsetRange, ...]
     lag_left_records: int
     planned_at: datetime
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
 
     @property
     def label(self) -> str:
@@ -99,6 +103,16 @@ def closed(found: Batch, run: str) -> FencedError:
             f"{found.state}. Nothing is left to do for run {run}."
         )
     return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+
+
+def still_held(batch: Batch) -> LossRefusedError:
+    """Say that what Kafka has lost is staged, so that the batch may still publish it."""
+    return LossRefusedError(
+        f"{batch.label} holds records of these offsets: attempt {batch.attempt} of run {batch.attempt_run} has it "
+        f"{batch.state}. Let that run go on. When it is gone for good, give up what it has staged too: "
+        f"--discard-batch {batch.batch_id}.",
+        batch_id=batch.batch_id,
+    )
 
 
 def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) -> PositionConflictError:

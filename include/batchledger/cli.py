@@ -125,12 +125,13 @@ def run(
 ) -> None:
     """Plan, stage, audit and publish without Airflow."""
     from batchledger import run_batch
+    from batchledger.ownership import load_batch
     from batchledger.wiring import build_platform, choose_stage_step
 
     config = load_pipeline(pipeline)
     platform, stage = build_platform(config), choose_stage_step(config)
     published: list[Batch] = []
-    if batch is not None and (known := platform.ledger.load_batch(batch)).state is BatchState.PUBLISHED:
+    if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
         display.show_published_already(known, as_json)
         return
     while True:
@@ -188,6 +189,9 @@ def accept_loss(
         typer.Argument(metavar="RANGE...", help='What is given up, as the error names it: "orders[3] 10..25".'),
     ],
     reason: Annotated[str, typer.Option(help="Why; recorded with your name.")],
+    discard_batch: Annotated[
+        int | None, typer.Option(metavar="ID", help="Give up too what this open batch has staged of these partitions.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on without offsets that Kafka removed before they were read. Moves only their partitions, and is recorded."""
@@ -196,7 +200,7 @@ def accept_loss(
 
     decision = Decision(_user(), reason)
     lost = [_parse_range(each) for each in ranges]
-    batch = decisions.accept_loss(build_platform(load_pipeline(pipeline)), lost, decision)
+    batch = decisions.accept_loss(build_platform(load_pipeline(pipeline)), lost, decision, discard_batch)
     display.show_accepted_loss(batch, decision, as_json)
 
 

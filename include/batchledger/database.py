@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from batchledger.batch import Attempt
-from batchledger.errors import ConfigurationError, ServiceUnavailableError, StagingLostError
+from batchledger.errors import ConfigurationError, OutcomeUnknownError, ServiceUnavailableError, StagingLostError
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +87,28 @@ def translate_errors(action: str) -> Iterator[None]:
 
 @contextmanager
 def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
-    """Run one transaction on a connection of its own; commit on a normal exit, roll back on any error."""
+    """Run one transaction on a connection of its own; commit on a normal exit, roll back on any error.
+
+    Raises OutcomeUnknownError when the connection is lost while committing.
+    """
     with translate_errors(action), connect(dsn) as connection, connection.cursor() as cursor:
         yield cursor
+        commit(connection, action)
+
+
+def commit(connection: psycopg.Connection[Any], action: str) -> None:
+    """Commit; what the database itself refuses then (a deferred constraint) is raised as it is.
+
+    Raises OutcomeUnknownError when it cannot say whether it has committed.
+    """
+    try:
+        connection.commit()
+    except _UNAVAILABLE as error:
+        raise OutcomeUnknownError(
+            f"the connection was lost in the COMMIT of: {action} ({str(error).strip()}). Whether it was done is looked "
+            "up when the database answers again; nothing is done twice.",
+            action=action,
+        ) from error
 
 
 @contextmanager
@@ -103,8 +122,8 @@ def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
 def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:
     """Drop ``b17_a2_<kind>`` of an attempt and of every earlier attempt of its batch; newer ones are not touched.
 
-    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: nobody reads it, and
-    housekeeping removes it. The wait is for the tasks of a job that has just failed.
+    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: nobody reads it, and the next
+    attempt tries again. The wait is for the tasks of a job that has just failed.
     """
     pattern = rf"^b{attempt.batch.batch_id}_a(\d+)_({'|'.join(kinds)})$"
     with transaction(dsn, f"drop the staging of {attempt.batch.label}") as cursor:

@@ -7,20 +7,24 @@ because the loss is a range of its own).
 import logging
 from collections.abc import Sequence
 
-from batchledger.batch import Batch, Decision
+from batchledger.batch import Attempt, Batch, BatchState, Decision
 from batchledger.errors import LossRefusedError
 from batchledger.offsets import OffsetRange, describe_ranges
+from batchledger.ownership import drop_staging
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, choose_first_positions, find_losses
 
 logger = logging.getLogger(__name__)
 
 
-def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+def accept_loss(
+    platform: Platform, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
+) -> Batch:
     """Account for offsets that Kafka no longer holds, and move exactly their partitions past them.
 
     Each range has to start at the position of its partition and to lie below the log start: what can still be read is
-    never given up. Raises LossRefusedError, TopicChangedError, PositionConflictError.
+    never given up, and what the open batch has staged only when ``discard`` is its id. Raises LossRefusedError,
+    TopicChangedError, PositionConflictError.
     """
     rules, ledger = platform.rules, platform.ledger
     _require_distinct(lost, decision)
@@ -44,7 +48,10 @@ def accept_loss(platform: Platform, lost: Sequence[OffsetRange], decision: Decis
             )
     given_up = {each.partition for each in lost}
     ledger.store_first_positions(rules.name, [each for each in first if each.partition in given_up])
-    batch = ledger.accept_loss(rules.name, lost, decision)
+    open_batch = ledger.find_open_batch(rules.name)
+    batch = ledger.accept_loss(rules.name, lost, decision, discard)
+    if open_batch is not None and (found := ledger.load_batch(open_batch.batch_id)).state is BatchState.DISCARDED:
+        drop_staging(platform, Attempt(found, found.attempt, decision.decided_by))
     logger.warning("%s accepts the loss of %s: %s", batch.label, describe_ranges(batch.ranges), decision.reason)
     return batch
 

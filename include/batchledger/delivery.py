@@ -29,7 +29,7 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     Raises what the ledger and the sink refuse, with nothing committed by this call; after a first commit
     RowsLostError when that one moved the positions (at_most_once).
     """
-    *earlier, last = _COMMITS[platform.rules.delivery]
+    *earlier, last = _COMMITS[attempt.batch.delivery]
     has_moved = False
     for parts in earlier:
         with platform.ledger.publication(attempt) as publication:

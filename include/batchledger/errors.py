@@ -42,10 +42,8 @@ class ServiceUnavailableError(BatchledgerError):
     retryable = True
 
 
-class OutcomeUnknownError(BatchledgerError):
-    """The connection was lost during COMMIT and the outcome could not be looked up by batch id yet (I9)."""
-
-    retryable = True
+class OutcomeUnknownError(ServiceUnavailableError):
+    """The connection was lost during COMMIT: what was to be written may have been (I9); whoever goes on looks first."""
 
 
 class FencedError(BatchledgerError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import LogState, Position, TopicIdentity
+from batchledger.batch import DeliveryMode, LogState, Position, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 
@@ -36,13 +36,14 @@ class Plan:
     """The ranges of one batch, not stored yet. ``ranges`` holds no empty range; no range at all means nothing to do.
 
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
-    last stable offset.
+    last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
     """
 
     ranges: tuple[OffsetRange, ...]
     lag_left_records: int
     first_positions: tuple[Position, ...] = ()
     stable_offset_by_held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
 
     @property
     def is_empty(self) -> bool:
@@ -80,7 +81,7 @@ def choose_first_positions(
     return tuple(first)
 
 
-def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[str]) -> None:
+def check_source(pipeline: str, positions: Sequence[Position], log: LogState, topics: Sequence[str]) -> None:
     """Refuse to plan over a source that is not the one the positions belong to, or that lost unread offsets.
 
     Raises TopicChangedError (missing, other id, other cluster, fewer partitions, position beyond the end) or LossError
@@ -112,7 +113,7 @@ def check_source(positions: Sequence[Position], log: LogState, topics: Sequence[
         raise LossError(
             f"{count_offsets(lost)} offsets were removed from Kafka before they were read: {describe_ranges(lost)}. "
             "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
-            f"ever: batchledger accept-loss PIPELINE {named} --reason WHY; or read what is left under a new pipeline "
+            f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
             "name and table.",
             ranges=[str(each) for each in lost],
         )

@@ -65,8 +65,9 @@ class SourceLog(Protocol):
 
         A hole below the log start is not seen; the log start tells. Returns or raises within 60 s of reading, plus 1 s
         for each 100,000 offsets between the first and the last hole of a partition: ServiceUnavailableError when they
-        could not be read in that time, TopicChangedError when the log ends before a hole does. Needs READ and DESCRIBE
-        on the topics, and DESCRIBE_CONFIGS, without which it is unknown whether a topic is compacted.
+        could not be read in that time or lie behind the last stable offset, TopicChangedError when the log ends before
+        a hole does. Needs READ and DESCRIBE on the topics, and DESCRIBE_CONFIGS, without which it is unknown whether a
+        topic is compacted.
         """
 
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
@@ -182,11 +183,14 @@ class Ledger(Protocol):
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """Return the results of the newest audit of the batch."""
 
-    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+    def accept_loss(
+        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
+    ) -> Batch:
         """Account for ranges that Kafka no longer holds, as a published batch without rows; move only these positions.
 
         An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
-        Raises PositionConflictError when a range does not start at the stored next offset.
+        One that has been staged only when ``discard`` is its id: LossRefusedError. Raises PositionConflictError when a
+        range does not start at the stored next offset.
         """
 
     def publication(

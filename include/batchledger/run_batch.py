@@ -7,6 +7,7 @@ line) and is what later steps are compared with. Crash points are named here and
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from batchledger.accounting import (
     HoleCounts,
@@ -24,7 +25,6 @@ from batchledger.batch import (
     DeliveryMode,
     LogState,
     Position,
-    closed,
     fenced_by,
 )
 from batchledger.delivery import deliver, rows_lost
@@ -37,9 +37,17 @@ from batchledger.errors import (
     ServiceUnavailableError,
     StagingLostError,
     TargetRefusedError,
-    UnknownBatchError,
 )
 from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
+from batchledger.ownership import (
+    ask_outcome,
+    drop_staging,
+    is_of,
+    is_published_by,
+    leave_if_superseded,
+    load_batch,
+    own_attempt,
+)
 from batchledger.pipeline import Platform, StageStep, load_positions
 from batchledger.planning import (
     Plan,
@@ -62,10 +70,10 @@ def preview(platform: Platform) -> Plan:
     # Positions first: a batch published in between would else stand beyond the log that was read before it.
     stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
-    check_source(tuple(stored.values()), log, rules.topics)
+    check_source(rules.name, tuple(stored.values()), log, rules.topics)
     starts = _find_starts(platform, tuple(each for each in log.log_by_partition if each not in stored))
     first = choose_first_positions(stored, log, rules.start, starts)
-    check_source(first, log, rules.topics)
+    check_source(rules.name, first, log, rules.topics)
     return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
 
 
@@ -94,7 +102,7 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
     planned = preview(platform)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
-        return platform.ledger.store_plan(platform.rules.name, planned, run)
+        return platform.ledger.store_plan(platform.rules.name, replace(planned, delivery=platform.rules.delivery), run)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
     platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
     logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
@@ -103,13 +111,16 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """Open an attempt and fill its staging. A batch that this run has published already is left alone."""
-    batch = _load_batch(platform, batch_id)
-    if _is_published_by(batch, run):
+    batch = load_batch(platform, batch_id)
+    if is_published_by(batch, run):
         return batch
     positions, log = _look_at_source(platform, batch)
-    check_source(positions, log, _topics_of(batch))
+    check_source(batch.pipeline, positions, log, _topics_of(batch))
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
+    if attempt.number > 1:
+        # An attempt that was killed could not clean up; each would leave a copy of the rows.
+        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         staged = platform.make_stager().stage(attempt)
@@ -119,7 +130,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
         # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
-        _drop_staging(platform, attempt)
+        drop_staging(platform, attempt)
         found = platform.ledger.load_batch(batch_id)
         if found.attempt != attempt.number:
             raise fenced_by(found, attempt) from error
@@ -132,11 +143,16 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
 
 def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     """Judge the staged attempt and store the result. Raises BatchBlockedError when a check fails."""
-    batch = _load_batch(platform, batch_id)
-    if _is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
+    batch = load_batch(platform, batch_id)
+    if is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
-    attempt = _own_attempt(platform, batch, run, BatchState.STAGED)
-    facts = _gather_facts(platform, attempt)
+    attempt = own_attempt(platform, batch, run, BatchState.STAGED)
+    try:
+        facts = _gather_facts(platform, attempt)
+    except StagingLostError as error:
+        # Whoever superseded this attempt has removed its tables.
+        found = platform.ledger.load_batch(batch_id)
+        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
     balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
     positions = _positions_of(batch, platform.ledger)
     reported = platform.ledger.load_reported_rows(attempt)
@@ -154,9 +170,9 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     except FencedError:
         # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
         batch = platform.ledger.load_batch(batch_id)
-        if _is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
+        if is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
             return batch
-        _leave_if_superseded(platform, attempt, batch)
+        leave_if_superseded(platform, attempt, batch)
         raise
     platform.crash("audited")
     if batch.state is BatchState.BLOCKED:
@@ -171,22 +187,21 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
     a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up.
     """
-    batch = _load_batch(platform, batch_id)
-    if not _is_published_by(batch, run):
-        attempt = _own_attempt(platform, batch, run, BatchState.AUDITED)
+    batch = load_batch(platform, batch_id)
+    if not is_published_by(batch, run):
+        attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
         try:
             deliver(platform, attempt)
         except TargetRefusedError as error:
             # Tried again it would be refused again: a person has to change the table, the transform or the records.
-            refusal = CheckResult(ACCEPTED_BY_TARGET, False, str(error), error.fields)
-            raise _blocked(platform.ledger.block(attempt, refusal), [refusal]) from error
+            raise _block(platform, attempt, CheckResult(ACCEPTED_BY_TARGET, False, str(error), error.fields)) from error
         except (OutcomeUnknownError, FencedError) as error:
             # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
-            found = _ask_outcome(platform, attempt, error)
-            if not (_is_of(found, attempt) and found.state is BatchState.PUBLISHED):
-                _leave_if_superseded(platform, attempt, found)
+            found = ask_outcome(platform, attempt, error)
+            if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
+                leave_if_superseded(platform, attempt, found)
                 raise
-            if platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+            if batch.delivery is DeliveryMode.AT_MOST_ONCE:
                 return _leave_to_twin(attempt, found, error)
         platform.crash("committed")
         batch = platform.ledger.load_batch(batch_id)
@@ -195,7 +210,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
                 f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
             )
         logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    elif platform.rules.delivery is DeliveryMode.AT_MOST_ONCE:
+    elif batch.delivery is DeliveryMode.AT_MOST_ONCE:
         # Whoever committed the position may be about to write the rows from this staging.
         logger.warning(
             "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
@@ -204,7 +219,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             batch.pipeline,
         )
         return batch
-    _drop_staging(platform, Attempt(batch, batch.attempt, run))
+    drop_staging(platform, Attempt(batch, batch.attempt, run))
     _commit_courtesy(platform, batch)
     return batch
 
@@ -254,17 +269,6 @@ def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping
     return platform.source.find_offsets(new, platform.rules.start_at)
 
 
-def _load_batch(platform: Platform, batch_id: int) -> Batch:
-    """Load a batch of this pipeline; another pipeline's rows would go into the wrong table."""
-    batch = platform.ledger.load_batch(batch_id)
-    if batch.pipeline != platform.rules.name:
-        raise UnknownBatchError(
-            f"batch {batch_id} belongs to pipeline {batch.pipeline}, not to {platform.rules.name}; nothing changed.",
-            batch_id=batch_id,
-        )
-    return batch
-
-
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
     return _positions_of(batch, platform.ledger), platform.source.read_log(_topics_of(batch))
 
@@ -278,58 +282,6 @@ def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
     return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
 
 
-def _ask_outcome(platform: Platform, attempt: Attempt, error: BatchledgerError) -> Batch:
-    """Ask the ledger, on a new connection, what became of the batch; raise ``error`` when it cannot be asked."""
-    try:
-        return platform.ledger.load_batch(attempt.batch.batch_id)
-    except ServiceUnavailableError:
-        raise error from None
-
-
-def _leave_if_superseded(platform: Platform, attempt: Attempt, found: Batch) -> None:
-    """Clean up after an attempt that a newer one has fenced, or whose batch was discarded."""
-    if found.attempt != attempt.number or found.state is BatchState.DISCARDED:
-        _drop_staging(platform, attempt)
-
-
-def _is_of(batch: Batch, attempt: Attempt) -> bool:
-    return (batch.attempt, batch.attempt_run) == (attempt.number, attempt.run)
-
-
-def _is_published_by(batch: Batch, run: str) -> bool:
-    return batch.state is BatchState.PUBLISHED and batch.attempt_run == run
-
-
-def _own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState) -> Attempt:
-    """Return the present attempt if it belongs to ``run`` and is in the expected state.
-
-    A run that is refused for good removes what superseded attempts, its own among them, have left in staging.
-    """
-    if batch.state is BatchState.DISCARDED:
-        _drop_staging(platform, Attempt(batch, batch.attempt, run))
-        raise closed(batch, run)
-    if batch.attempt_run is None:
-        raise FencedError(f"{batch.label} should be {expected} but nobody has staged it yet; run its stage step first.")
-    if batch.attempt_run != run:
-        _drop_staging(platform, Attempt(batch, batch.attempt - 1, run))
-        raise FencedError(
-            f"{batch.label} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has it in state "
-            f"{batch.state}; run {run} changes nothing. No action is needed: the other run finishes the batch.",
-            batch_id=batch.batch_id,
-            attempt=batch.attempt,
-        )
-    if batch.state is BatchState.BLOCKED:
-        raise BatchBlockedError(f"{batch.label} is blocked; see: batchledger batch {batch.batch_id}")
-    if batch.state is not expected:
-        raise FencedError(
-            f"{batch.label} should be {expected} but is {batch.state}: attempt {batch.attempt} of the same run is at "
-            "work on it. This duplicate of the step changes nothing.",
-            batch_id=batch.batch_id,
-            attempt=batch.attempt,
-        )
-    return Attempt(batch, batch.attempt, run)
-
-
 def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: Attempt) -> tuple[CheckResult, ...]:
     unseen = [str(each) for each in platform.evidence.find_holes(attempt)[:OFFENDERS_SHOWN]]
     holes = {IntegrityCheck.NO_UNEXPLAINED_HOLES: unseen}
@@ -338,23 +290,26 @@ def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: 
     return tuple(each if each.passed else each.with_coordinates(by_name.get(each.name, ())) for each in checks)
 
 
+def _block(platform: Platform, attempt: Attempt, refusal: CheckResult) -> BatchledgerError:
+    """Block the batch, and return what to raise; a twin of this very step may have been faster."""
+    try:
+        return _blocked(platform.ledger.block(attempt, refusal), [refusal])
+    except FencedError as error:
+        found = platform.ledger.load_batch(attempt.batch.batch_id)
+        if is_of(found, attempt) and found.state is BatchState.BLOCKED:
+            return _blocked(found, [refusal])
+        leave_if_superseded(platform, attempt, found)
+        return error
+
+
 def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if not check.passed)
     return BatchBlockedError(
-        f"{batch.label} is blocked, nothing of its {count_offsets(batch.ranges)} offsets is visible and no offset "
-        f"moved. Failed: {failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
+        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
+        f"{failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
         f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
     )
-
-
-def _drop_staging(platform: Platform, attempt: Attempt) -> None:
-    """Clean up; a database that cannot be reached for it must not hide what came before."""
-    try:
-        platform.sink.drop_staging(attempt)
-        platform.evidence.drop(attempt)
-    except ServiceUnavailableError as error:
-        logger.warning("the staging of %s attempt %d stays: %s", attempt.batch.label, attempt.number, error)
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -8,10 +8,11 @@ from datetime import datetime
 import pytest
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, CheckResult, Decision, Lane, Position, Staged
+from batchledger.batch import Attempt, BatchState, CheckResult, Decision, DeliveryMode, Lane, Position, Staged
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
+    LossRefusedError,
     PositionConflictError,
     PredecessorPendingError,
     StagingLostError,
@@ -50,6 +51,13 @@ def test_stored_plan_is_loaded_as_it_was_stored(warehouse: Warehouse) -> None:
     assert warehouse.ledger.load_batch(batch.batch_id) == batch
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) == batch
     assert tuple(warehouse.ledger.load_positions(warehouse.pipeline)) == plan.first_positions
+
+
+def test_batch_keeps_the_delivery_mode_that_it_was_planned_with(warehouse: Warehouse) -> None:
+    plan = Plan((FIRST,), 0, (Position(ORDERS_0, 0, 0, IDENTITY),), delivery=DeliveryMode.AT_LEAST_ONCE)
+    batch = warehouse.ledger.store_plan(warehouse.pipeline, plan, "run-1")
+    assert batch.delivery is DeliveryMode.AT_LEAST_ONCE
+    assert warehouse.ledger.open_attempt(batch.batch_id, "run-2").batch.delivery is DeliveryMode.AT_LEAST_ONCE
 
 
 def test_s6_the_largest_offsets_are_stored_exactly(warehouse: Warehouse) -> None:
@@ -400,12 +408,25 @@ def test_loss_that_does_not_start_at_the_position_is_refused(warehouse: Warehous
 
 def test_accepting_a_loss_discards_the_open_batch_over_its_partition(warehouse: Warehouse) -> None:
     open_batch = life.store(warehouse, FIRST, OTHER)
-    attempt = life.stage(warehouse, open_batch)
+    attempt = warehouse.ledger.open_attempt(open_batch.batch_id, "run-1")
     warehouse.ledger.accept_loss(warehouse.pipeline, [OffsetRange(ORDERS_0, 0, 1)], BY_ANA)
     assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.DISCARDED
     with pytest.raises(FencedError, match="discarded"):
-        life.audit(warehouse, attempt)
+        warehouse.ledger.mark_staged(attempt, Staged(0))
     assert life.store(warehouse, OffsetRange(ORDERS_0, 1, 3), OTHER).batch_id != open_batch.batch_id
+
+
+def test_accepting_a_loss_discards_what_has_been_staged_only_by_the_id_of_its_batch(warehouse: Warehouse) -> None:
+    open_batch = life.store(warehouse, FIRST, OTHER)
+    life.stage(warehouse, open_batch)
+    lost = [OffsetRange(ORDERS_0, 0, 1)]
+    for named in (None, open_batch.batch_id + 1):
+        with pytest.raises(LossRefusedError, match="attempt 1 of run run-1 has it staged"):
+            warehouse.ledger.accept_loss(warehouse.pipeline, lost, BY_ANA, named)
+    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.STAGED
+    assert life.next_offsets(warehouse) == {ORDERS_0: 0, ORDERS_1: 10}
+    warehouse.ledger.accept_loss(warehouse.pipeline, lost, BY_ANA, open_batch.batch_id)
+    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.DISCARDED
 
 
 def test_accepting_a_loss_leaves_an_open_batch_over_other_partitions(warehouse: Warehouse) -> None:

@@ -2,7 +2,12 @@
 
 import pickle
 
+import psycopg
+import pytest
+
 from batchledger.accounting import StagedRange, WitnessedRange
+from batchledger.database import transaction
+from batchledger.errors import OutcomeUnknownError
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -24,6 +29,19 @@ def test_writers_can_be_sent_to_another_process(warehouse_dsn: str) -> None:
         warehouse.sink.seal_staging(attempt, [0])
         assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 3, 0)]
         assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_s66_lost_reply_to_a_commit_is_never_told_as_nothing_changed(warehouse_dsn: str) -> None:
+    """Outside of the publication too: what was to be written may have been."""
+
+    def lose_the_connection() -> None:
+        with transaction(warehouse_dsn, "accept a loss") as cursor:
+            cursor.execute("select pg_backend_pid()")
+            with psycopg.connect(warehouse_dsn, autocommit=True) as other:
+                other.execute("select pg_terminate_backend(%s, 10000)", cursor.fetchone())
+
+    with pytest.raises(OutcomeUnknownError, match="lost in the COMMIT of: accept a loss"):
+        lose_the_connection()
 
 
 def test_s139_password_of_the_connection_is_never_in_a_repr() -> None:

@@ -22,6 +22,7 @@ from batchledger.batch import (
     closed,
     fenced_by,
     position_conflict,
+    still_held,
 )
 from batchledger.errors import (
     BatchBlockedError,
@@ -111,6 +112,7 @@ class MemoryLedger:
                 ranges=tuple(sorted(plan.ranges)),
                 lag_left_records=plan.lag_left_records,
                 planned_at=self.clock(),
+                delivery=plan.delivery,
             )
             tables.batches[batch.batch_id] = StoredBatch(batch)
             return batch
@@ -185,11 +187,15 @@ class MemoryLedger:
         newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
         return sorted(checks.get((batch_id, newest), ()), key=lambda check: check.name)
 
-    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+    def accept_loss(
+        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
+    ) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
             open_batch = _find_open_batch(tables, pipeline)
             if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
+                if open_batch.state is not BatchState.PLANNED and open_batch.batch_id != discard:
+                    raise still_held(open_batch)
                 stored = tables.batches[open_batch.batch_id]
                 discarded = replace(open_batch, state=BatchState.DISCARDED)
                 tables.batches[open_batch.batch_id] = replace(stored, batch=discarded)

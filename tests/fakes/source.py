@@ -194,6 +194,8 @@ class MemorySourceLog:
             held = self.broker.partitions[hole.partition]
             if hole.until > held.high_watermark:
                 raise TopicChangedError(f"could not look into {hole}: the log ends at {held.high_watermark}.")
+            if hole.until > held.end:
+                raise ServiceUnavailableError(f"could not look into {hole}: shown is only what lies before {held.end}.")
             for offset in range(hole.start, hole.until):
                 if held.find_any(offset):
                     uncommitted.append(OffsetRange(hole.partition, offset, offset + 1))

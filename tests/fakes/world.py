@@ -97,3 +97,8 @@ def catch_up(world: World, run: str = "catch-up") -> None:
 def assert_exactly_once(world: World) -> None:
     """Every visible record is in the target once, and nothing else is."""
     assert world.times_published() == Counter(world.records())
+
+
+def staged_twice(rows: Rows) -> Rows:
+    """A fault: the first row of every range is written twice."""
+    return rows[:1] + rows

@@ -294,7 +294,7 @@ class PlatformMachine(Invariants):
         return self.model.find_losses(self.stored.next_offsets)
 
     def _accept_loss(self, partition: int, start: int, until: int) -> None:
-        accept_loss(self.world.platform(), [OffsetRange(_named(partition), start, until)], BY_ANA)
+        accept_loss(self.world.platform(), [OffsetRange(_named(partition), start, until)], BY_ANA, self._open_batch)
         self.model.give_up(partition, start, until)
         self._look()
 

@@ -9,10 +9,10 @@ from batchledger import run_batch
 from batchledger.accounting import Balance
 from batchledger.batch import BatchState, Decision
 from batchledger.decisions import accept_loss
-from batchledger.errors import FencedError, LossError, LossRefusedError, TopicChangedError
+from batchledger.errors import BatchBlockedError, FencedError, LossError, LossRefusedError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import StartPolicy
-from tests.fakes.world import PIPELINE, World
+from tests.fakes.world import PIPELINE, World, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BY_ANA = Decision("ana@host", "retention was too short over the holidays")
@@ -54,7 +54,7 @@ def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(
 
 
 def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world: World) -> None:
-    with pytest.raises(LossError, match=r'batchledger accept-loss PIPELINE "orders\[0\] 10\.\.14" --reason WHY'):
+    with pytest.raises(LossError, match=r'batchledger accept-loss orders_copy "orders\[0\] 10\.\.14" --reason WHY'):
         run_batch.run_once(world.process(), "second")
 
 
@@ -140,8 +140,34 @@ def test_loss_of_another_topic_under_the_same_name_cannot_be_accepted(world: Wor
         accept_loss(world.process(), [LOST], BY_ANA)
 
 
+@pytest.mark.parametrize("state", [BatchState.STAGED, BatchState.AUDITED, BatchState.BLOCKED])
+def test_what_a_batch_has_staged_is_given_up_only_by_its_name(state: BatchState) -> None:
+    """The records expired after they were staged: the run that staged them may still publish them."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    platform = world.process(alter=staged_twice) if state is BatchState.BLOCKED else world.process()
+    planned = run_batch.plan(platform, "first")
+    assert planned is not None
+    run_batch.stage(platform, planned.batch_id, "first")
+    if state is BatchState.AUDITED:
+        run_batch.audit(platform, planned.batch_id, "first")
+    if state is BatchState.BLOCKED:
+        with pytest.raises(BatchBlockedError):
+            run_batch.audit(platform, planned.batch_id, "first")
+    world.broker.expire(ORDERS_0, before=3)
+    lost = [OffsetRange(ORDERS_0, 0, 3)]
+    with pytest.raises(LossRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
+        accept_loss(world.process(), lost, BY_ANA)
+    assert world.process().ledger.load_batch(planned.batch_id).state is state
+    accept_loss(world.process(), lost, BY_ANA, discard=planned.batch_id)
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+    batch = run_batch.run_once(world.process(), "second")
+    assert batch is not None
+    assert batch.ranges == (OffsetRange(ORDERS_0, 3, 10),)
+
+
 def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging() -> None:
-    """The records expired after they were staged, and a person gives them up although nobody would have had to."""
     world = World()
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 10)
@@ -150,7 +176,7 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     assert planned is not None
     run_batch.stage(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
-    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA)
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA, discard=planned.batch_id)
     with pytest.raises(FencedError, match="was discarded by a person's decision, run first changes nothing"):
         run_batch.audit(platform, planned.batch_id, "first")
     assert world.database.committed.staging == {}

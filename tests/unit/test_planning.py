@@ -49,9 +49,9 @@ def plan_next(
     start: StartPolicy = StartPolicy.EARLIEST,
 ) -> Plan:
     """Plan as the plan step does: first positions, the checks, then the ranges."""
-    check_source(tuple(positions.values()), log, ["orders"])
+    check_source("orders_copy", tuple(positions.values()), log, ["orders"])
     first = choose_first_positions(positions, log, start, {})
-    check_source(first, log, ["orders"])
+    check_source("orders_copy", first, log, ["orders"])
     return plan_batch((*positions.values(), *first), log, Limits(limit), None, first)
 
 
@@ -101,7 +101,7 @@ def test_s14_start_timestamp(found: Mapping[TopicPartition, int], expected: int)
     log = log_of((0, 10))
     first = choose_first_positions({}, log, StartPolicy.TIMESTAMP, found)
     assert [each.next_offset for each in first] == [expected]
-    check_source(first, log, ["orders"])
+    check_source("orders_copy", first, log, ["orders"])
 
 
 @pytest.mark.parametrize("start", list(StartPolicy))
@@ -243,7 +243,7 @@ def test_nothing_known_is_nothing_to_do() -> None:
 def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
     recreated = log_of((0, 100), identity=TopicIdentity("cluster-a", "topic-2"))
     with pytest.raises(TopicChangedError) as refusal:
-        check_source(positions_at(50), recreated, ["orders"])
+        check_source("orders_copy", positions_at(50), recreated, ["orders"])
     message = str(refusal.value)
     assert "topic orders is not the one this pipeline was reading" in message
     assert "expected id topic-1 on cluster cluster-a, found id topic-2 on cluster cluster-a" in message
@@ -254,24 +254,24 @@ def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
 def test_same_topic_id_on_another_cluster_is_refused() -> None:
     moved = log_of((0, 100), identity=TopicIdentity("cluster-b", "topic-1"))
     with pytest.raises(TopicChangedError, match="cluster cluster-a, found id topic-1 on cluster cluster-b"):
-        check_source(positions_at(50), moved, ["orders"])
+        check_source("orders_copy", positions_at(50), moved, ["orders"])
 
 
 @pytest.mark.parametrize("positions", [(), positions_at(50)], ids=["never read", "read before"])
 def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, ...]) -> None:
     with pytest.raises(TopicChangedError, match=r"topic orders does not exist.*stays where it is") as refusal:
-        check_source(positions, LogState({}, {}), ["orders"])
+        check_source("orders_copy", positions, LogState({}, {}), ["orders"])
     assert refusal.value.fields == {"topics": ["orders"]}
 
 
 def test_s25_vanished_partition_is_refused_and_named() -> None:
     with pytest.raises(TopicChangedError, match=r"orders\[1\] no longer exists.*offset 7.*Choices"):
-        check_source(positions_at(5, 7), log_of((0, 10)), ["orders"])
+        check_source("orders_copy", positions_at(5, 7), log_of((0, 10)), ["orders"])
 
 
 def test_s50_every_position_beyond_the_log_end_is_named_with_the_choices() -> None:
     with pytest.raises(TopicChangedError) as refusal:
-        check_source(positions_at(11, 5, 12), log_of((0, 10), (0, 10), (0, 10)), ["orders"])
+        check_source("orders_copy", positions_at(11, 5, 12), log_of((0, 10), (0, 10), (0, 10)), ["orders"])
     message = str(refusal.value)
     assert "orders[0] stands at 11, its readable end is 10; orders[2] stands at 12, its readable end is 10" in message
     assert "orders[1]" not in message
@@ -280,17 +280,17 @@ def test_s50_every_position_beyond_the_log_end_is_named_with_the_choices() -> No
 
 def test_s37_every_lost_range_is_named_with_the_choices() -> None:
     with pytest.raises(LossError) as refusal:
-        check_source(positions_at(2, 5, 0), log_of((4, 10), (5, 10), (1, 1)), ["orders"])
+        check_source("orders_copy", positions_at(2, 5, 0), log_of((4, 10), (5, 10), (1, 1)), ["orders"])
     message = str(refusal.value)
     assert "3 offsets were removed from Kafka before they were read: orders[0] 2..4, orders[2] 0..1" in message
     assert "Choices: restore the records; or go on without them" in message
-    assert 'accept-loss PIPELINE "orders[0] 2..4" "orders[2] 0..1" --reason WHY' in message
+    assert 'accept-loss orders_copy "orders[0] 2..4" "orders[2] 0..1" --reason WHY' in message
     assert refusal.value.fields == {"ranges": ["orders[0] 2..4", "orders[2] 0..1"]}
     assert not refusal.value.retryable
 
 
 def test_position_at_the_log_start_or_at_the_end_is_fine() -> None:
-    check_source(positions_at(4, 10), log_of((4, 10), (4, 10)), ["orders"])
+    check_source("orders_copy", positions_at(4, 10), log_of((4, 10), (4, 10)), ["orders"])
 
 
 class PlansOverAGrowingLog(RuleBasedStateMachine):

@@ -34,8 +34,8 @@ from tests.fakes.crash import (
 )
 from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
-from tests.fakes.work import MemoryStager, Rows
-from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
+from tests.fakes.work import MemoryStager
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CRASH_POINTS = crash_points(DeliveryMode.EXACTLY_ONCE)
@@ -57,11 +57,6 @@ def stage_and_audit(platform: Platform, run: str) -> Batch:
     assert batch is not None
     run_batch.stage(platform, batch.batch_id, run)
     return run_batch.audit(platform, batch.batch_id, run)
-
-
-def staged_twice(rows: Rows) -> Rows:
-    """A fault: the first row of every range is written twice."""
-    return rows[:1] + rows
 
 
 def test_one_batch_publishes_every_record_once_and_moves_the_position(world: World) -> None:
@@ -443,7 +438,7 @@ def test_duplicate_planted_in_staging_blocks_the_batch_and_names_check_and_coord
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(world.process(alter=staged_twice), "run-1")
     message = str(blocked.value)
-    assert "batch 1 of orders_copy is blocked, nothing of its 15 offsets is visible and no offset moved" in message
+    assert "batch 1 of orders_copy is blocked: the position stays before its 15 offsets" in message
     assert "no_duplicate_offsets: 2 rows repeat an offset, for example orders[0]@0, orders[1]@0" in message
     assert world.times_published() == Counter()
     assert {each.next_offset for each in world.process().ledger.load_positions(PIPELINE)} == {0}

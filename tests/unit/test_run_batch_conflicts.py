@@ -1,27 +1,33 @@
 """The order of the steps when something contradicts the plan: a changed file, a moved position, a ledger that fails."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from batchledger import run_batch
-from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Staged
+from batchledger.accounting import StagedRange
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, DeliveryMode, Staged
 from batchledger.errors import (
+    BatchBlockedError,
     BatchledgerError,
+    FencedError,
+    KeyConflictError,
     LossError,
     OutcomeUnknownError,
     PositionConflictError,
     ServiceUnavailableError,
+    StagingLostError,
     TopicChangedError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, Plan, StartPolicy
-from batchledger.ports import Stager
+from batchledger.ports import Publication, Stager
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger, MemoryPublication
+from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -117,6 +123,71 @@ def test_s100_weaker_delivery_from_some_batch_on_leaves_the_batches_before_it_ex
     twice = {place for place, copies in world.times_published().items() if copies == 2}
     assert twice == {(ORDERS_0, 10), (ORDERS_0, 11)}
     assert set(world.times_published()) == set(world.records())
+
+
+@pytest.mark.parametrize("stricter", [DeliveryMode.EXACTLY_ONCE, DeliveryMode.AT_MOST_ONCE])
+def test_s100_batch_keeps_the_delivery_mode_that_it_was_planned_with(world: World, stricter: DeliveryMode) -> None:
+    """Its rows may be there already; only what is planned from now on can be delivered more strictly."""
+    world.delivery = DeliveryMode.AT_LEAST_ONCE
+    crash_at(world, "between_commits")
+    world.delivery = stricter
+    world.produce(ORDERS_0, 2)
+    run_batch.run_once(world.process(), "next")
+    finished = world.process().ledger.load_batch(1)
+    assert (finished.state, finished.delivery) == (BatchState.PUBLISHED, DeliveryMode.AT_LEAST_ONCE)
+    catch_up(world)
+    assert world.process().ledger.load_batch(2).delivery is stricter
+    assert {world.times_published()[ORDERS_0, offset] for offset in (10, 11)} == {1}
+
+
+def test_s93_each_attempt_removes_what_the_killed_ones_before_it_left(world: World) -> None:
+    """Nobody publishes, so nobody else cleans up: a copy of the rows for each run would fill the disk."""
+    for number in range(1, 4):
+        with pytest.raises(SimulatedCrashError):
+            run_batch.run_once(world.process(crash=CrashOnce("staged")), f"run-{number}")
+        assert list(world.database.committed.staging) == [(1, number)]
+        assert list(world.database.committed.evidence) == [(1, number)]
+
+
+def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) -> None:
+    """The winner has removed its tables in the middle."""
+    platform = world.process()
+    planned = run_batch.plan(platform, "run-1")
+    assert planned is not None
+    run_batch.stage(platform, planned.batch_id, "run-1")
+
+    @dataclass(frozen=True)
+    class OvertakenSink(MemorySink):
+        def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+            run_batch.run_once(world.process(), "run-2")
+            raise StagingLostError(f"the tables of {attempt.batch.label} are gone")
+
+    with pytest.raises(FencedError, match="attempt 1 of run run-1 is fenced by attempt 2 of run run-2"):
+        run_batch.audit(replace(platform, sink=OvertakenSink(world.database, "orders")), planned.batch_id, "run-1")
+    assert_exactly_once(world)
+
+
+def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocked(world: World) -> None:
+    platform = world.process()
+    planned = run_batch.plan(platform, "run-1")
+    assert planned is not None
+    run_batch.stage(platform, planned.batch_id, "run-1")
+    run_batch.audit(platform, planned.batch_id, "run-1")
+
+    @dataclass(frozen=True)
+    class RefusingSink(MemorySink):
+        def publish(self, publication: Publication) -> int:
+            raise KeyConflictError(f"{publication.attempt.batch.label} cannot be ordered.")
+
+    @dataclass
+    class LateLedger(MemoryLedger):
+        def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+            super().block(attempt, refusal)
+            return super().block(attempt, refusal)
+
+    late = replace(platform, sink=RefusingSink(world.database, "orders"), ledger=LateLedger(world.database))
+    with pytest.raises(BatchBlockedError, match="accepted_by_target: batch 1 of orders_copy cannot be ordered"):
+        run_batch.publish(late, planned.batch_id, "run-1")
 
 
 @dataclass

@@ -14,7 +14,7 @@ from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.accounting import HoleEvidence
-from batchledger.errors import TopicChangedError
+from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.range_reader import Isolation, RangeReader
 from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
@@ -35,11 +35,10 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
         starts = list_offsets(admin, partitions, OffsetSpec.earliest())
         stable_ends = list_offsets(admin, partitions, OffsetSpec.latest())
         ends = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        _require_within(holes, ends)
-        kept = _clip(holes, starts, ends)
+        _require_within(holes, stable_ends, ends)
+        kept = _cut_off(holes, starts)
         uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
-        decided = _clip(uncommitted, starts, stable_ends)
-        committed = _find_visible(options, Isolation.COMMITTED, decided, deadline)
+        committed = _find_visible(options, Isolation.COMMITTED, uncommitted, deadline)
     return HoleEvidence(
         committed=tuple(committed),
         uncommitted=tuple(uncommitted),
@@ -55,31 +54,36 @@ def _count_spanned(holes: Sequence[OffsetRange]) -> int:
     return sum(group[-1].until - group[0].start for group in groups)
 
 
-def _require_within(holes: Sequence[OffsetRange], end_by_partition: Mapping[TopicPartition, int]) -> None:
-    beyond = [each for each in holes if each.until > end_by_partition[each.partition]]
-    if beyond:
-        end = end_by_partition[beyond[0].partition]
-        raise TopicChangedError(
-            f"could not look into {describe_ranges(beyond)}: the log of {beyond[0].partition} ends at {end}, so it has "
-            "become shorter since the batch was planned. Find out whether the topic was created again, or a broker "
-            "took over without having all records.",
-            partition=str(beyond[0].partition),
-            end=end,
-        )
-
-
-def _clip(
-    ranges: Sequence[OffsetRange],
-    start_by_partition: Mapping[TopicPartition, int],
+def _require_within(
+    holes: Sequence[OffsetRange],
+    stable_end_by_partition: Mapping[TopicPartition, int],
     end_by_partition: Mapping[TopicPartition, int],
-) -> list[OffsetRange]:
-    """Return what of the ranges lies between start and end of its partition."""
-    limits = ((each, start_by_partition[each.partition], end_by_partition[each.partition]) for each in ranges)
-    return [
-        OffsetRange(each.partition, max(each.start, start), min(each.until, end))
-        for each, start, end in limits
-        if max(each.start, start) < min(each.until, end)
-    ]
+) -> None:
+    """Require that the holes lie where they lay when the batch was planned: before the last stable offset."""
+    for hole in holes:
+        partition, end = hole.partition, end_by_partition[hole.partition]
+        if hole.until > end:
+            raise TopicChangedError(
+                f"could not look into {hole}: the log of {partition} ends at {end}, so it has become shorter since the "
+                "batch was planned. Find out whether the topic was created again, or a broker took over without having "
+                "all records.",
+                partition=str(partition),
+                end=end,
+            )
+    for hole in holes:
+        if hole.until > stable_end_by_partition[hole.partition]:
+            raise ServiceUnavailableError(
+                f"could not look into {hole}: the broker shows {hole.partition} only up to offset "
+                f"{stable_end_by_partition[hole.partition]}, less than when the batch was planned. One that has just "
+                "taken over does so for a moment; the step can be run again.",
+                partition=str(hole.partition),
+            )
+
+
+def _cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """Return what of the ranges is not below the start of its partition."""
+    starts = [(each, max(each.start, start_by_partition[each.partition])) for each in ranges]
+    return [OffsetRange(each.partition, start, each.until) for each, start in starts if start < each.until]
 
 
 def _find_visible(

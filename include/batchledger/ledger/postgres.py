@@ -20,17 +20,18 @@ from batchledger.batch import (
     BatchState,
     CheckResult,
     Decision,
+    DeliveryMode,
     Lane,
     Position,
     Staged,
     TopicIdentity,
     closed,
     fenced_by,
+    still_held,
 )
-from batchledger.database import connect, read_statement, translate_errors
+from batchledger.database import commit, connect, read_statement, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
-    OutcomeUnknownError,
     PlanOvertakenError,
     TargetChangedError,
     UnknownBatchError,
@@ -84,9 +85,9 @@ class PostgresLedger:
                 return already_open
             _insert_positions(cursor, pipeline, plan.first_positions)
             cursor.execute(
-                "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by) values (%s, %s, %s, %s) "
-                "returning batch_id",
-                [pipeline, Lane.LIVE, plan.lag_left_records, run],
+                "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by, delivery) "
+                "values (%s, %s, %s, %s, %s) returning batch_id",
+                [pipeline, Lane.LIVE, plan.lag_left_records, run, plan.delivery],
             )
             batch_id = cursor.fetchall()[0][0]
             _insert_ranges(cursor, pipeline, batch_id, plan.ranges)
@@ -107,6 +108,7 @@ class PostgresLedger:
             "offsets": list(stable_offset_by_partition.values()),
         }
         with transaction(self.dsn, f"note open transactions of {pipeline}") as cursor:
+            _lock_pipeline(cursor, pipeline)
             cursor.execute(read_statement(__package__, "note_held_back"), parameters)
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
@@ -189,16 +191,15 @@ class PostgresLedger:
             )
             return [CheckResult(*row) for row in cursor]
 
-    def accept_loss(self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision) -> Batch:
+    def accept_loss(
+        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
+    ) -> Batch:
         """See the port."""
         with transaction(self.dsn, f"accept a loss of {pipeline}") as cursor:
             _lock_pipeline(cursor, pipeline)
             open_batch = _find_batch(cursor, pipeline=pipeline)
             if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
-                cursor.execute(
-                    "update batchledger.batch set state = 'discarded' where batch_id = %s", [open_batch.batch_id]
-                )
-                end_attempt(cursor, Attempt(open_batch, open_batch.attempt, ""), "fenced")
+                _discard(cursor, open_batch, discard)
                 _insert_decision(cursor, open_batch, "discard", decision)
             cursor.execute(
                 "insert into batchledger.batch "
@@ -248,17 +249,11 @@ def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
 
 def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
     try:
-        connection.commit()
+        commit(connection, f"publish {attempt.batch.label}")
     except psycopg.IntegrityError as error:
         raise TargetChangedError(
             f"the target refuses the rows of {attempt.batch.label} at commit: {error.diag.message_primary}. Nothing "
             "was published.",
-            batch_id=attempt.batch.batch_id,
-        ) from error
-    except psycopg.Error as error:
-        raise OutcomeUnknownError(
-            f"the connection was lost while {attempt.batch.label} was being committed ({str(error).strip()}). Whether "
-            "it is published is looked up by its id when the database answers again; nothing is published twice.",
             batch_id=attempt.batch.batch_id,
         ) from error
 
@@ -275,14 +270,25 @@ def _find_batch(cursor: Cursor, batch_id: int | None = None, pipeline: str | Non
     row = cursor.fetchone()
     if row is None:
         return None
-    found_id, name, lane, state, attempt, run, lag_left, planned_at = row
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery = row
     cursor.execute(
         "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
         "order by topic, partition, offsets",
         [found_id],
     )
     ranges = tuple(OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor)
-    return Batch(found_id, name, Lane(lane), BatchState(state), attempt, run, ranges, lag_left, planned_at)
+    return Batch(
+        batch_id=found_id,
+        pipeline=name,
+        lane=Lane(lane),
+        state=BatchState(state),
+        attempt=attempt,
+        attempt_run=run,
+        ranges=ranges,
+        lag_left_records=lag_left,
+        planned_at=planned_at,
+        delivery=DeliveryMode(delivery),
+    )
 
 
 def _lock_pipeline(cursor: Cursor, pipeline: str) -> None:
@@ -318,6 +324,19 @@ def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResul
     of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
     parameters = [{**of_attempt, **asdict(check), "observed": Jsonb(check.observed)} for check in checks]
     cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+
+
+def _discard(cursor: Cursor, batch: Batch, named: int | None) -> None:
+    """Close a batch that nobody has staged, or that is the one named."""
+    cursor.execute(
+        "update batchledger.batch set state = 'discarded' "
+        "where batch_id = %(batch_id)s and (state = 'planned' or batch_id = %(named)s) returning attempt",
+        {"batch_id": batch.batch_id, "named": named},
+    )
+    row = cursor.fetchone()
+    if row is None:
+        raise still_held(_load_batch(cursor, batch.batch_id))
+    end_attempt(cursor, Attempt(batch, row[0], ""), "fenced")
 
 
 def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision) -> None:

@@ -124,6 +124,10 @@ class PostgresSink:
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
             self.publish(publication)
+            try:
+                publication.connection.execute("set constraints all immediate")
+            except psycopg.IntegrityError as error:
+                raise self._refused(publication.attempt, error) from error
 
     def publish(self, publication: Publication) -> int:
         """See the port."""
@@ -146,11 +150,7 @@ class PostgresSink:
                     cursor.execute(self._insert(rows, list(columns)), [attempt.batch.batch_id])
                     moved = int(cursor.rowcount)
             except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
-                raise TargetChangedError(
-                    f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. "
-                    "Nothing was published. Alter the table, or correct the records in a transform.",
-                    batch_id=attempt.batch.batch_id,
-                ) from error
+                raise self._refused(attempt, error) from error
         _require_audited(publication, moved, dropped)
         return moved
 
@@ -245,6 +245,13 @@ class PostgresSink:
                 "Nothing was written. Alter the table, or correct source.schema or the transform.",
                 table=self.name,
             ) from error
+
+    def _refused(self, attempt: Attempt, error: psycopg.Error) -> TargetChangedError:
+        return TargetChangedError(
+            f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing was "
+            "published. Alter the table, or correct the records in a transform.",
+            batch_id=attempt.batch.batch_id,
+        )
 
     def _insert(self, staging: sql.Composable, columns: Sequence[str]) -> sql.Composed:
         names = sql.SQL(", ").join(sql.Identifier(name) for name in columns)

@@ -11,7 +11,11 @@ alter table batchledger.position
     add column held_back_since  timestamptz;
 comment on column batchledger.position.held_back_at is 'The last stable offset at which plans have seen an open transaction hold records back, since held_back_since.';
 
-alter table batchledger.batch add column rows_published_at timestamptz;
+alter table batchledger.batch
+    add column delivery text not null default 'exactly_once'
+        check (delivery in ('exactly_once', 'at_least_once', 'at_most_once')),
+    add column rows_published_at timestamptz;
+comment on column batchledger.batch.delivery is 'The delivery mode of the pipeline when the batch was planned; every attempt keeps it.';
 update batchledger.batch set rows_published_at = published_at where state = 'published';
 comment on column batchledger.batch.rows_published_at is 'When rows were committed: with published_at, before it (at_least_once) or after it (at_most_once; null: lost).';
 
