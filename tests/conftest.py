@@ -117,6 +117,9 @@ def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Workplace:
 @pytest.fixture(scope="session")
 def airflow(services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None) -> Iterator[AirflowApi]:
     """A real Airflow with this project's DAGs, logged in as its administrator."""
-    services.up(*local_stack.AIRFLOW_SERVICES)
+    # As the command line has it, which is quiet itself.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
+        services.up(*local_stack.AIRFLOW_SERVICES)
     with open_airflow(Account(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
         yield api

@@ -186,23 +186,6 @@ def classify_holes(
     )
 
 
-_REMARK_BY_CLASS = {
-    "aborted": "",
-    "markers": "",
-    "compacted": "",
-    "unread": " (committed records that the stage step did not return: stage the batch again)",
-    "expired": " (removed from Kafka since, so that nothing can be said of them)",
-    "unclear": " (markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell)",
-}
-
-
-def describe_holes(facts: Sequence[RangeFacts]) -> str:
-    """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none."""
-    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
-    found = [f"{name} {total:,}{_REMARK_BY_CLASS[name]}" for name, total in totals.items() if total]
-    return f"holes: {', '.join(found)}" if found else ""
-
-
 def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
     """The class of an offset at which nothing is visible under either isolation level."""
     if topic in evidence.topics_of_unknown_policy:
@@ -268,3 +251,29 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
 def balance_batch(facts: Sequence[RangeFacts], policy: HolePolicy, has_transform: bool) -> tuple[Balance, ...]:
     """Account for every range of a batch, in the order of ``facts``."""
     return tuple(balance_range(each, policy, has_transform) for each in facts)
+
+
+# What to say of holes that the balance does not explain.
+_REMARK_BY_CLASS = {
+    "aborted": " (where transactions write to the topic, set source.holes: transactional)",
+    "markers": " (where transactions write to the topic, set source.holes: transactional)",
+    "compacted": " (the topic is compacted: set source.holes: compacted)",
+    "unread": " (committed records that the stage step did not return: stage the batch again)",
+    "expired": " (removed from Kafka since, so that nothing can be said of them)",
+    "unclear": " (markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell)",
+}
+
+
+def describe_holes(facts: Sequence[RangeFacts], balances: Sequence[Balance]) -> str:
+    """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none.
+
+    A class that the balances do not explain comes with what to do about it.
+    """
+    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
+    explained = {name: sum(getattr(each, name, 0) for each in balances) for name in totals}
+    found = [
+        f"{name} {total:,}{_REMARK_BY_CLASS[name] if explained[name] < total else ''}"
+        for name, total in totals.items()
+        if total
+    ]
+    return f"holes: {', '.join(found)}" if found else ""

@@ -225,7 +225,7 @@ def main() -> None:
     try:
         app()
     except BatchledgerError as error:
-        _console.print(f"[bold red]{type(error).__name__}[/]", end=" ")
+        _console.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
         _console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
@@ -254,4 +254,4 @@ def _parse_range(text: str) -> OffsetRange:
     try:
         return OffsetRange.parse(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(f'{error}, in quotes: "orders[3] 10..25"') from error

@@ -42,8 +42,8 @@ def accept_loss(
             each.start == one.start and each.until <= one.until and each.partition == one.partition for one in real
         ):
             raise LossRefusedError(
-                f"{each} cannot be accepted as lost: lost are {describe_ranges(real) or 'no offsets at all'}. Only "
-                "what Kafka has removed before it was read can be given up, from the stored position on.",
+                f"{each} cannot be accepted as lost: {_describe_losses(real, rules.name)}. Only what Kafka has removed "
+                "before it was read can be given up, from the stored position on.",
                 range=str(each),
             )
     given_up = {each.partition for each in lost}
@@ -54,6 +54,10 @@ def accept_loss(
         drop_staging(platform, Attempt(found, found.attempt, decision.decided_by))
     logger.warning("%s accepts the loss of %s: %s", batch.label, describe_ranges(batch.ranges), decision.reason)
     return batch
+
+
+def _describe_losses(real: Sequence[OffsetRange], pipeline: str) -> str:
+    return f"lost are {describe_ranges(real)}" if real else f"{pipeline} has lost nothing that is not accepted already"
 
 
 def _require_distinct(lost: Sequence[OffsetRange], decision: Decision) -> None:

@@ -98,8 +98,10 @@ def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None)
     for each in planned.ranges:
         table.add_row(str(each), f"{len(each):,}")
     table.add_section()
-    table.add_row(f"{planned.lag_left_records:,} stay for later batches", f"{count_offsets(planned.ranges):,}")
+    table.add_row("total", f"{count_offsets(planned.ranges):,}")
     _out(table)
+    if planned.lag_left_records:
+        _out(f"{planned.lag_left_records:,} more stay for later batches.")
 
 
 def threats_as_json(threats: Threats) -> dict[str, Any]:

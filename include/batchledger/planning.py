@@ -91,7 +91,8 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     if missing:
         raise TopicChangedError(
             f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
-            "a pipeline that already has a position stays where it is until the topic is back.",
+            f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
+            "already has a position stays where it is until the topic is back.",
             topics=missing,
         )
     check_identity(positions, log)

@@ -37,6 +37,18 @@ def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: Airf
     pipeline.assert_exact()
 
 
+def test_task_logs_tell_which_offsets_were_planned_staged_audited_and_published(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
+) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(30, partitions=1)
+    run_to_the_end(airflow, pipeline)
+    logs = (services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log")
+    told = "".join(path.read_text() for path in logs)
+    for event in (f"planned: {pipeline.name}[0] 0..30", "staged: 30 rows", "audited: 6 checks passed", "published: "):
+        assert event in told
+
+
 def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Workplace) -> None:
     pipeline = workplace.create()
     (run,) = run_to_the_end(airflow, pipeline)

@@ -246,10 +246,15 @@ def test_every_hole_is_in_exactly_one_class(fates: list[str], log_start: int) ->
     )
 
 
-def test_holes_are_described_by_class() -> None:
+def test_holes_are_described_by_class_and_those_that_nothing_explains_with_what_to_do() -> None:
     facts = [facts_of(visible=299, staged=299), RangeFacts(ORDERS_3, 298, 0, 298, 298, 0, holes=HoleCounts(aborted=2))]
-    assert describe_holes(facts) == "holes: aborted 2, markers 1"
-    assert describe_holes([facts_of(visible=300, staged=300)]) == ""
+    explained = balance_batch(facts, HolePolicy.TRANSACTIONAL, has_transform=False)
+    assert describe_holes(facts, explained) == "holes: aborted 2, markers 1"
+    unexplained = balance_batch(facts, HolePolicy.NONE, has_transform=False)
+    assert "markers 1 (where transactions write to the topic, set source.holes: transactional)" in describe_holes(
+        facts, unexplained
+    )
+    assert describe_holes([facts_of(visible=300, staged=300)], []) == ""
 
 
 def test_hole_of_a_topic_whose_settings_may_not_be_read_is_explained_only_where_either_kind_is_allowed() -> None:
@@ -259,4 +264,4 @@ def test_hole_of_a_topic_whose_settings_may_not_be_read_is_explained_only_where_
     facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
     unexplained = {policy: balance_range(facts, policy, has_transform=False).unexplained for policy in HolePolicy}
     assert unexplained == {HolePolicy.NONE: 3, HolePolicy.TRANSACTIONAL: 2, HolePolicy.COMPACTED: 0}
-    assert "grant DESCRIBE_CONFIGS" in describe_holes([facts])
+    assert "grant DESCRIBE_CONFIGS" in describe_holes([facts], [])

@@ -81,7 +81,9 @@ class IntegrityAuditor:
         table = build_facts_table(facts, balances, positions, reported)
         outcomes = _evaluate(table)
         return [
-            each.with_note(describe_holes(facts)) if each.name == IntegrityCheck.NO_UNEXPLAINED_HOLES else each
+            each.with_note(describe_holes(facts, balances))
+            if each.name == IntegrityCheck.NO_UNEXPLAINED_HOLES
+            else each
             for each in (_explain(rule, outcomes[rule.check], table) for rule in RULES)
         ]
 

@@ -41,22 +41,25 @@ def ensure_topic(options: Mapping[str, str], topic: str, partitions: int, config
 
 
 def find_ends(options: Mapping[str, str], topic: str, partitions: int) -> dict[int, int]:
-    """Return the end offset (high watermark) of every partition of a topic that still begins at offset 0.
+    """Return the end offset (high watermark) of every partition."""
+    keys = [TopicPartition(topic, partition) for partition in range(partitions)]
+    with _admin_client(options) as client:
+        return _list_offsets(client, keys, OffsetSpec.latest())
 
-    Raises SetupError when it does not: how many records it ever held can then not be told from its end.
-    """
+
+def require_beginning(options: Mapping[str, str], topic: str, partitions: int) -> None:
+    """Raise SetupError unless every partition begins at offset 0: else its end does not tell what it ever held."""
     keys = [TopicPartition(topic, partition) for partition in range(partitions)]
     with _admin_client(options) as client:
         starts = _list_offsets(client, keys, OffsetSpec.earliest())
-        ends = _list_offsets(client, keys, OffsetSpec.latest())
     shortened = [f"{topic}[{partition}] begins at {start}" for partition, start in starts.items() if start > 0]
     if shortened:
         raise SetupError(
             f"the beginning of topic {topic} was deleted: {', '.join(shortened)}, expected 0. What is missing cannot "
-            "be told any more; delete the topic, create it with retention.ms=-1 and feed it again.",
+            "be told any more; delete the topic, create it with retention.ms=-1 and feed it again. To add made-up "
+            "records instead: add --records 10000.",
             topic=topic,
         )
-    return ends
 
 
 def describe(error: Exception | KafkaError) -> str:

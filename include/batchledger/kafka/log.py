@@ -38,7 +38,7 @@ class KafkaLog:
 
     def read_log(self, topics: Sequence[str]) -> LogState:
         """See the port. Ends are last stable offsets (read_committed, S21)."""
-        with kafka_call(f"read the state of {', '.join(topics)}", self.options):
+        with kafka_call(f"read the state of topic {', '.join(topics)}", self.options):
             admin = self._admin()
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)
             described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS)

@@ -15,7 +15,7 @@ from zlib import crc32
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from batchledger.errors import ServiceUnavailableError
-from batchledger.kafka.admin import ANSWER_SECONDS, describe, find_ends
+from batchledger.kafka.admin import ANSWER_SECONDS, describe, find_ends, require_beginning
 
 RECORDS_PER_CHECK = 5_000
 WAITING_RECORDS = 50_000
@@ -74,6 +74,7 @@ def feed(
     Safe to run again at any time; when everything is there nothing is sent. Raises SetupError when the beginning of
     the topic was deleted, and ServiceUnavailableError when the broker does not answer in time.
     """
+    require_beginning(options, topic, partitions)
     end_by_partition = find_ends(options, topic, partitions)
     already_there = sum(end_by_partition.values())
     missing = skip_present(records, end_by_partition)

@@ -35,7 +35,7 @@ def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
         reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
         raise ServiceUnavailableError(
             f"could not {action}: Kafka at {servers} says: {reason or 'no answer'}. Nothing was "
-            "changed; the step can be run again when the broker answers.",
+            "changed; the step can be run again when the broker answers (batchledger up starts the local one).",
             bootstrap_servers=servers,
         ) from error
 

@@ -133,7 +133,8 @@ def _launch(home: Home, command: tuple[str, ...]) -> Launch:
     return Launch(
         argv=(sys.executable, "-m", "airflow", *command),
         folder=home.local / "airflow",
-        environment=base_environment() | environment(home),
+        # The command line is quiet itself and starts these; their task logs have to tell what was done.
+        environment=base_environment() | environment(home) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO"},
     )
 
 
