@@ -21,6 +21,7 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import Deduplication, Upsert, VersionBy
 from tests.contract import life
 from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
+from tests.fakes.database import StoredTarget
 from tests.fakes.work import ROW_SCHEMA
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -305,6 +306,53 @@ def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
             yield other.with_rules(upsert=BY_OFFSET)
 
 
+@pytest.mark.parametrize("rules", [BY_OFFSET, BY_TIMESTAMP], ids=["offset", "timestamp"])
+def test_row_that_the_target_held_before_is_older_than_any_record(warehouse: Warehouse, rules: Upsert) -> None:
+    hold_before(warehouse, ("AA", "DL", "UA"))
+    story = Story(warehouse.with_rules(upsert=rules))
+    assert story.state() == {("AA", 1): 0, ("DL", 1): 0, ("UA", 1): 0}
+    attempt = story.publish(Record("AA", 5), Record("DL", None), Record("WN", 7))
+    assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
+    (replaced,) = [row for row in warehouse.read_target() if row["carrier"] == "AA"]
+    assert (replaced["_offset"], replaced["_batch_id"]) == (0, attempt.batch.batch_id)
+    story.publish_again(0)
+    assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
+    counted = warehouse.sink.count_target(warehouse.pipeline)
+    assert [(batch_id, count.rows) for (batch_id, _), count in counted.items() if count.first_offset is None] == [
+        (None, 1)
+    ]
+
+
+def hold_before(warehouse: Warehouse, carriers: Sequence[str]) -> None:
+    """Let the target exist, with a row of flight 1 and delay 0 for each carrier that no record has written."""
+    if isinstance(warehouse, MemoryWarehouse):
+        row = dict.fromkeys(KEYED_SCHEMA.names) | {"_batch_id": None, "flight": 1, "delay": 0}
+        rows = tuple({**row, "carrier": each} for each in carriers)
+        with warehouse.database.transaction() as tables:
+            held = StoredTarget("made by hand", KEYED_SCHEMA, frozenset(BY_OFFSET.key), rows)
+            tables.targets[warehouse.table] = held
+    elif isinstance(warehouse, PostgresWarehouse):
+        create_by_hand(warehouse, "create unique index on {} (carrier, flight)")
+        table = sql.Identifier(warehouse.schema, "orders")
+        with psycopg.connect(warehouse.dsn) as connection:
+            insert = sql.SQL("insert into {} (carrier, flight, delay) select unnest(%s::text[]), 1, 0").format(table)
+            connection.execute(insert, [list(carriers)])
+
+
+def create_by_hand(warehouse: PostgresWarehouse, index: str) -> None:
+    """Create a target, with a column of its own and an index on ``{}``."""
+    table = sql.Identifier(warehouse.schema, "orders")
+    with psycopg.connect(warehouse.dsn) as connection:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(warehouse.schema)))
+        connection.execute(
+            sql.SQL(
+                "create table {} (message_id text, carrier text, flight int, delay bigint, note text, "
+                "_topic text, _partition int, _offset bigint, _timestamp timestamptz, _batch_id bigint)"
+            ).format(table)
+        )
+        connection.execute(sql.SQL(index).format(table))  # type: ignore[arg-type]
+
+
 KEYS = {"AA": P0, "DL": P0, "UA": P1}
 DELAYS = st.none() | st.integers(0, 99)
 STABLE = st.sampled_from(sorted(KEYS)).flatmap(lambda key: st.builds(Record, st.just(key), DELAYS, st.just(KEYS[key])))
@@ -378,16 +426,7 @@ def test_table_made_by_hand_is_taken_with_an_index_that_on_conflict_can_use(
     warehouse_dsn: str, index: str, fits: bool
 ) -> None:
     for warehouse in open_postgres(warehouse_dsn):
-        table = sql.Identifier(warehouse.schema, "orders")
-        with psycopg.connect(warehouse_dsn) as connection:
-            connection.execute(sql.SQL("create schema {}").format(sql.Identifier(warehouse.schema)))
-            connection.execute(
-                sql.SQL(
-                    "create table {} (message_id text, carrier text, flight int, delay bigint, note text, "
-                    "_topic text, _partition int, _offset bigint, _timestamp timestamptz, _batch_id bigint)"
-                ).format(table)
-            )
-            connection.execute(sql.SQL(index).format(table))
+        create_by_hand(warehouse, index)
         story = Story(warehouse.with_rules(upsert=BY_OFFSET))
         if fits:
             story.publish(Record("AA", 1))
