@@ -211,6 +211,16 @@ def test_record_that_an_earlier_attempt_did_not_accept_is_inserted_by_the_retry(
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
 
 
+def test_key_that_another_batch_remembered_does_not_tell_that_this_one_has_written_the_record(store: Warehouse) -> None:
+    """Otherwise a record could be lost, which at least once never allows."""
+    attempt = stage(store, "run-1", p0="-")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    store.remember_key("a", (ORDERS_0, 0), attempt.batch.planned_at + MONTH)
+    assert write_rows(store, take_over(store, attempt, "run-2", "a")) == 1
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 0)]
+
+
 def test_staging_that_is_lost_after_its_rows_were_committed_is_told(store: Warehouse) -> None:
     attempt = stage(store, "run-1", p0="aab")
     life.audit(store, attempt)

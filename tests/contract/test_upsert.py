@@ -38,12 +38,12 @@ State = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Record:
-    """One record: its key, its value (None deletes the key), where it is written, and when."""
+    """One record: its key, its value (None deletes the key), where it is written, and when (None is unknown)."""
 
     carrier: str | None
     delay: int | None
     partition: TopicPartition = P0
-    minute: int = 0
+    minute: int | None = 0
     message_id: str | None = None
     flight: int = 1
 
@@ -109,7 +109,7 @@ def _as_row(record: Record, offset: int) -> Mapping[str, Any]:
         "_topic": record.partition.topic,
         "_partition": record.partition.partition,
         "_offset": offset,
-        "_timestamp": life.NOW + timedelta(minutes=record.minute),
+        "_timestamp": None if record.minute is None else life.NOW + timedelta(minutes=record.minute),
         "message_id": record.message_id,
         "carrier": record.carrier,
         "flight": record.flight,
@@ -306,12 +306,19 @@ def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
             yield other.with_rules(upsert=BY_OFFSET)
 
 
-@pytest.mark.parametrize("rules", [BY_OFFSET, BY_TIMESTAMP], ids=["offset", "timestamp"])
-def test_row_that_the_target_held_before_is_older_than_any_record(warehouse: Warehouse, rules: Upsert) -> None:
+@pytest.mark.parametrize(
+    ("rules", "minute"),
+    [(BY_OFFSET, 0), (BY_TIMESTAMP, 0), (BY_TIMESTAMP, None)],
+    ids=["offset", "timestamp", "no time"],
+)
+def test_row_that_the_target_held_before_is_older_than_any_record(
+    warehouse: Warehouse, rules: Upsert, minute: int | None
+) -> None:
     hold_before(warehouse, ("AA", "DL", "UA"))
     story = Story(warehouse.with_rules(upsert=rules))
     assert story.state() == {("AA", 1): 0, ("DL", 1): 0, ("UA", 1): 0}
-    attempt = story.publish(Record("AA", 5), Record("DL", None), Record("WN", 7))
+    records = [Record("AA", 5, minute=minute), Record("DL", None, minute=minute), Record("WN", 7, minute=minute)]
+    attempt = story.publish(*records)
     assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
     (replaced,) = [row for row in warehouse.read_target() if row["carrier"] == "AA"]
     assert (replaced["_offset"], replaced["_batch_id"]) == (0, attempt.batch.batch_id)
