@@ -17,6 +17,7 @@ from batchledger.health import PipelineHealth, PipelineState, Threats, describe_
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.planning import Plan
+from batchledger.record_rules import SinkMode
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 
@@ -25,6 +26,14 @@ BALANCE_LINES = (
     "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
     "accepted_loss",
 )  # fmt: skip
+_PROVED_OF_TARGET = {
+    SinkMode.APPEND: "the target holds what the ledger says.",
+    SinkMode.UPSERT: (
+        "the target holds nothing that the ledger does not account for. Not proved: that no row is missing; a target "
+        "that is updated by key holds only the newest state, so a missing row cannot be told from one that was "
+        "replaced or deleted."
+    ),
+}
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -272,7 +281,7 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         return
     if verification.holds:
         _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
-        _out("Contiguous (I1), disjoint (I2), balanced (I7); the target holds what the ledger says.")
+        _out(f"Contiguous (I1), disjoint (I2), balanced (I7); {_PROVED_OF_TARGET[verification.mode]}")
         return
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"

@@ -112,6 +112,10 @@ class Publication(Protocol):
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of the batch have been written, by this attempt or an earlier one."""
+
     def mark_rows(self) -> None:
         """Record that the rows are written; ``verify`` reports a published batch without."""
 
@@ -277,8 +281,10 @@ class Sink(Protocol):
     def publish(self, publication: Publication) -> int:
         """Make the accepted rows of the attempt visible within the publication; return their number.
 
-        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. Raises
-        StagingLostError or AuditOutdatedError when the rows are not those that were audited, TargetRefusedError.
+        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. A row that an
+        earlier attempt of the batch has made visible, as its message key tells, is left as it is and counted with the
+        others. Raises StagingLostError or AuditOutdatedError when the rows are not those that were audited, and
+        TargetRefusedError.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

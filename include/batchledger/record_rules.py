@@ -59,7 +59,8 @@ class VersionBy(StrEnum):
 class Upsert:
     """Idempotent updates: the target holds, for each key, the row of its newest record, unless that deletes the key.
 
-    An older record never replaces a newer one, in whatever order and however often batches are published.
+    An older record never replaces a newer one, in whatever order and however often batches are published. A row that no
+    record has written, because the target held it before, is older than any record.
     """
 
     key: tuple[str, ...]

@@ -19,7 +19,7 @@ TargetKey = tuple[int, TopicPartition]
 class PublishedRange:
     """One range that the ledger calls published, with what its balance says is in the target and in quarantine.
 
-    ``has_rows`` is whether the rows of its batch were committed at all.
+    ``has_rows`` is whether the rows of its batch were committed at all, and with them the list of its ``duplicates``.
     """
 
     batch_id: int
@@ -28,11 +28,12 @@ class PublishedRange:
     quarantined: int
     unexplained: int
     has_rows: bool = True
+    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that contradicts the promise; ``invariant`` is I1, I2, I7 or ``target`` / ``quarantine``."""
+    """Something that contradicts the promise; ``invariant`` is I1, I2, I3 or I7, else the table that is wrong."""
 
     invariant: str
     where: str
@@ -41,9 +42,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome of one proof: how much was looked at, and every finding."""
+    """The outcome of one proof: how much was looked at, and every finding.
+
+    With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
+    a lost row cannot be told from one that was replaced or deleted.
+    """
 
     pipeline: str
+    mode: SinkMode
     batches: int
     ranges: int
     offsets: int
@@ -64,9 +70,10 @@ def verify_history(
     target: Mapping[TargetKey, TargetCount],
     quarantined: Mapping[TargetKey, int],
     *,
+    duplicates: Mapping[TargetKey, int],
     mode: SinkMode = SinkMode.APPEND,
 ) -> Verification:
-    """Compare positions, published ranges, target and quarantine with each other; report every contradiction.
+    """Compare positions, published ranges, target, quarantine and duplicates; report every contradiction.
 
     A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
     """
@@ -76,9 +83,11 @@ def verify_history(
         *_check_balances(published),
         *_check_target(published, target, mode),
         *_check_quarantine(published, quarantined),
+        *_check_duplicates(published, duplicates),
     )
     return Verification(
         pipeline=pipeline,
+        mode=mode,
         batches=len({each.batch_id for each in published}),
         ranges=len(published),
         offsets=sum(len(each.range) for each in published),
@@ -118,7 +127,8 @@ def _check_target(
         found = target.get(key, TargetCount(0, 0, each.range.start, each.range.start))
         where = f"batch {each.batch_id}, {each.range}"
         if each.accepted and not each.has_rows:
-            yield Finding("I3", where, f"the position has moved, but its {each.accepted} rows were never written")
+            lost = f"the position has moved, but its {each.accepted} rows were never written"
+            yield Finding("I3", where, f"{lost}, or are being written right now")
             continue
         if found.rows > each.accepted or (mode is SinkMode.APPEND and found.rows != each.accepted):
             yield Finding("target", where, f"the ledger accepted {each.accepted} rows, the target holds {found.rows}")
@@ -145,4 +155,15 @@ def _check_quarantine(published: Sequence[PublishedRange], quarantined: Mapping[
                 "quarantine",
                 f"batch {each.batch_id}, {each.range}",
                 f"the ledger accounted for {each.quarantined} records, quarantine holds {found}",
+            )
+
+
+def _check_duplicates(published: Sequence[PublishedRange], duplicates: Mapping[TargetKey, int]) -> Iterator[Finding]:
+    for each in published:
+        listed = duplicates.get((each.batch_id, each.range.partition), 0)
+        if each.has_rows and listed != each.duplicates:
+            yield Finding(
+                "duplicate",
+                f"batch {each.batch_id}, {each.range}",
+                f"the ledger accounted for {each.duplicates} duplicates, {listed} are listed",
             )

@@ -109,12 +109,19 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     dsn = ledger_dsn(pipeline)
     history = load_published_history(dsn, pipeline.name)
     target = _build_sink(pipeline, dsn).count_target(pipeline.name)
-    # A batch that was published between the two reads is left to the next proof.
-    known = {each.batch_id for each in history.ranges}
-    meanwhile = {each.batch_id for each in load_published_history(dsn, pipeline.name).ranges} - known
-    target = {key: count for key, count in target.items() if key[0] not in meanwhile}
+    # A batch that was published between the two reads, or is between its two commits, is left to the next proof.
+    later = load_published_history(dsn, pipeline.name)
+    published = {each.batch_id for each in history.ranges}
+    unsettled = ({each.batch_id for each in later.ranges} | later.between_commits) - published
+    target = {key: count for key, count in target.items() if key[0] not in unsettled}
     return verify_history(
-        pipeline.name, history.positions, history.ranges, target, history.quarantined, mode=pipeline.sink.mode
+        pipeline.name,
+        history.positions,
+        history.ranges,
+        target,
+        history.quarantined,
+        duplicates=history.duplicates,
+        mode=pipeline.sink.mode,
     )
 
 

@@ -151,16 +151,84 @@ def test_i6_counting_duplicates_changes_nothing(store: Warehouse) -> None:
     assert list(store.read_duplicates()) == []
 
 
-def test_record_is_not_a_duplicate_of_itself_when_its_rows_are_published_again(store: Warehouse) -> None:
-    """At least once: the rows of an attempt are committed, and a later attempt of the same batch brings them again."""
-    batch = life.store(store, OffsetRange(ORDERS_0, 0, 3))
-    for run in ("run-1", "run-2"):
-        attempt = life.stage(store, batch, run, rows=rows_of(batch.ranges, {ORDERS_0: "aab"}))
-        assert duplicates_of(store, attempt) == [1]
-        life.audit(store, attempt)
-        with store.ledger.publication(attempt) as publication:
-            assert store.sink.publish(publication) == 2
+def write_rows(warehouse: Warehouse, attempt: Attempt) -> int:
+    """The first of the two commits of at_least_once."""
+    with warehouse.ledger.publication(attempt) as publication:
+        rows = warehouse.sink.publish(publication)
+        publication.mark_rows()
+    return rows
+
+
+def take_over(warehouse: Warehouse, earlier: Attempt, run: str, ids: str) -> Attempt:
+    """Stage and audit the records of partition 0 once more, in an attempt of another run."""
+    again = rows_of(earlier.batch.ranges, {ORDERS_0: ids})
+    attempt = life.stage(warehouse, earlier.batch, run, rows=again)
+    life.audit(warehouse, attempt)
+    return attempt
+
+
+def test_rows_that_an_earlier_attempt_has_committed_are_accepted_and_not_inserted_again(store: Warehouse) -> None:
+    """At least once, killed between the two commits: each message is there once, and the balance is the same."""
+    attempt = stage(store, "run-1", p0="aabc")
+    (balance,) = life.balance(store, attempt)
+    life.audit(store, attempt)
+    assert write_rows(store, attempt) == 3
+    for run in ("run-2", "run-3"):
+        attempt = take_over(store, attempt, run, "aabc")
+        assert life.balance(store, attempt) == (balance,)
+        for _ in range(2):
+            assert write_rows(store, attempt) == 3
+    assert life.publish(store, attempt) == 3
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 2), (ORDERS_0, 3)]
     assert list(store.read_duplicates()) == [((ORDERS_0, 1), (ORDERS_0, 0))]
+
+
+def test_asking_what_a_publication_would_do_after_rows_were_committed_leaves_nothing_behind(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="ab")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    with store.ledger.publication(attempt) as publication:
+        store.sink.check(publication)
+        assert store.sink.publish(publication) == 2
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1)]
+
+
+def test_record_without_a_key_value_comes_again_with_its_batch(store: Warehouse) -> None:
+    """Nothing tells that it is there already; at least once allows it."""
+    attempt = stage(store, "run-1", p0="a-")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    assert write_rows(store, take_over(store, attempt, "run-2", "a-")) == 2
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 1)]
+
+
+def test_record_that_an_earlier_attempt_did_not_accept_is_inserted_by_the_retry(store: Warehouse) -> None:
+    """A transform may have changed in between: what counts is what was written, record by record."""
+    attempt = stage(store, "run-1", p0="aab")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    assert write_rows(store, take_over(store, attempt, "run-2", "acb")) == 3
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
+
+
+def test_key_that_another_batch_remembered_does_not_tell_that_this_one_has_written_the_record(store: Warehouse) -> None:
+    """Otherwise a record could be lost, which at least once never allows."""
+    attempt = stage(store, "run-1", p0="-")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    store.remember_key("a", (ORDERS_0, 0), attempt.batch.planned_at + MONTH)
+    assert write_rows(store, take_over(store, attempt, "run-2", "a")) == 1
+    assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 0)]
+
+
+def test_staging_that_is_lost_after_its_rows_were_committed_is_told(store: Warehouse) -> None:
+    attempt = stage(store, "run-1", p0="aab")
+    life.audit(store, attempt)
+    write_rows(store, attempt)
+    again = take_over(store, attempt, "run-2", "aab")
+    store.lose_staging()
+    with pytest.raises(StagingLostError):
+        write_rows(store, again)
 
 
 def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:

@@ -332,6 +332,17 @@ def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(w
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
+def test_rows_are_remembered_as_written_across_attempts(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with warehouse.ledger.publication(attempt) as publication:
+        assert not publication.has_rows
+        publication.mark_rows()
+    again = life.stage(warehouse, attempt.batch, "run-2")
+    life.audit(warehouse, again)
+    with warehouse.ledger.publication(again) as publication:
+        assert publication.has_rows
+
+
 def test_open_transaction_is_remembered_since_it_was_first_seen_at_its_offset(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST, OTHER)
     pipeline, ledger = warehouse.pipeline, warehouse.ledger

@@ -21,6 +21,7 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import Deduplication, Upsert, VersionBy
 from tests.contract import life
 from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
+from tests.fakes.database import StoredTarget
 from tests.fakes.work import ROW_SCHEMA
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -37,12 +38,12 @@ State = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Record:
-    """One record: its key, its value (None deletes the key), where it is written, and when."""
+    """One record: its key, its value (None deletes the key), where it is written, and when (None is unknown)."""
 
     carrier: str | None
     delay: int | None
     partition: TopicPartition = P0
-    minute: int = 0
+    minute: int | None = 0
     message_id: str | None = None
     flight: int = 1
 
@@ -108,7 +109,7 @@ def _as_row(record: Record, offset: int) -> Mapping[str, Any]:
         "_topic": record.partition.topic,
         "_partition": record.partition.partition,
         "_offset": offset,
-        "_timestamp": life.NOW + timedelta(minutes=record.minute),
+        "_timestamp": None if record.minute is None else life.NOW + timedelta(minutes=record.minute),
         "message_id": record.message_id,
         "carrier": record.carrier,
         "flight": record.flight,
@@ -305,6 +306,60 @@ def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
             yield other.with_rules(upsert=BY_OFFSET)
 
 
+@pytest.mark.parametrize(
+    ("rules", "minute"),
+    [(BY_OFFSET, 0), (BY_TIMESTAMP, 0), (BY_TIMESTAMP, None)],
+    ids=["offset", "timestamp", "no time"],
+)
+def test_row_that_the_target_held_before_is_older_than_any_record(
+    warehouse: Warehouse, rules: Upsert, minute: int | None
+) -> None:
+    hold_before(warehouse, ("AA", "DL", "UA"))
+    story = Story(warehouse.with_rules(upsert=rules))
+    assert story.state() == {("AA", 1): 0, ("DL", 1): 0, ("UA", 1): 0}
+    records = [Record("AA", 5, minute=minute), Record("DL", None, minute=minute), Record("WN", 7, minute=minute)]
+    attempt = story.publish(*records)
+    assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
+    (replaced,) = [row for row in warehouse.read_target() if row["carrier"] == "AA"]
+    assert (replaced["_offset"], replaced["_batch_id"]) == (0, attempt.batch.batch_id)
+    story.publish_again(0)
+    assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
+    counted = warehouse.sink.count_target(warehouse.pipeline)
+    assert [(batch_id, count.rows) for (batch_id, _), count in counted.items() if count.first_offset is None] == [
+        (None, 1)
+    ]
+
+
+def hold_before(warehouse: Warehouse, carriers: Sequence[str]) -> None:
+    """Let the target exist, with a row of flight 1 and delay 0 for each carrier that no record has written."""
+    if isinstance(warehouse, MemoryWarehouse):
+        row = dict.fromkeys(KEYED_SCHEMA.names) | {"_batch_id": None, "flight": 1, "delay": 0}
+        rows = tuple({**row, "carrier": each} for each in carriers)
+        with warehouse.database.transaction() as tables:
+            held = StoredTarget("made by hand", KEYED_SCHEMA, frozenset(BY_OFFSET.key), rows)
+            tables.targets[warehouse.table] = held
+    elif isinstance(warehouse, PostgresWarehouse):
+        create_by_hand(warehouse, "create unique index on {} (carrier, flight)")
+        table = sql.Identifier(warehouse.schema, "orders")
+        with psycopg.connect(warehouse.dsn) as connection:
+            insert = sql.SQL("insert into {} (carrier, flight, delay) select unnest(%s::text[]), 1, 0").format(table)
+            connection.execute(insert, [list(carriers)])
+
+
+def create_by_hand(warehouse: PostgresWarehouse, index: str) -> None:
+    """Create a target, with a column of its own and an index on ``{}``."""
+    table = sql.Identifier(warehouse.schema, "orders")
+    with psycopg.connect(warehouse.dsn) as connection:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(warehouse.schema)))
+        connection.execute(
+            sql.SQL(
+                "create table {} (message_id text, carrier text, flight int, delay bigint, note text, "
+                "_topic text, _partition int, _offset bigint, _timestamp timestamptz, _batch_id bigint)"
+            ).format(table)
+        )
+        connection.execute(sql.SQL(index).format(table))  # type: ignore[arg-type]
+
+
 KEYS = {"AA": P0, "DL": P0, "UA": P1}
 DELAYS = st.none() | st.integers(0, 99)
 STABLE = st.sampled_from(sorted(KEYS)).flatmap(lambda key: st.builds(Record, st.just(key), DELAYS, st.just(KEYS[key])))
@@ -378,16 +433,7 @@ def test_table_made_by_hand_is_taken_with_an_index_that_on_conflict_can_use(
     warehouse_dsn: str, index: str, fits: bool
 ) -> None:
     for warehouse in open_postgres(warehouse_dsn):
-        table = sql.Identifier(warehouse.schema, "orders")
-        with psycopg.connect(warehouse_dsn) as connection:
-            connection.execute(sql.SQL("create schema {}").format(sql.Identifier(warehouse.schema)))
-            connection.execute(
-                sql.SQL(
-                    "create table {} (message_id text, carrier text, flight int, delay bigint, note text, "
-                    "_topic text, _partition int, _offset bigint, _timestamp timestamptz, _batch_id bigint)"
-                ).format(table)
-            )
-            connection.execute(sql.SQL(index).format(table))
+        create_by_hand(warehouse, index)
         story = Story(warehouse.with_rules(upsert=BY_OFFSET))
         if fits:
             story.publish(Record("AA", 1))

@@ -85,10 +85,11 @@ class StoredTarget:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """The first record of a message key."""
+    """The first record of a message key, and the batch that remembered it."""
 
     first: Coordinate
     remembered_until: datetime
+    batch_id: int = 0
 
 
 @dataclass

@@ -25,6 +25,17 @@ def find_duplicates(
     return duplicates
 
 
+def find_held(tables: Tables, attempt: Attempt, rows: Sequence[Row], rules: Deduplication) -> frozenset[Coordinate]:
+    """Return which rows an earlier attempt of the batch has written: those whose keys it remembered."""
+    batch, coordinates = attempt.batch, set()
+    for row in rows:
+        key, coordinate = _key_of(row, rules), coordinate_of(row)
+        stored = None if key is None else tables.message_keys.get((batch.pipeline, key))
+        if stored is not None and (stored.batch_id, stored.first) == (batch.batch_id, coordinate):
+            coordinates.add(coordinate)
+    return frozenset(coordinates)
+
+
 def drop_duplicates(tables: Tables, attempt: Attempt, rows: Sequence[Row], rules: Deduplication) -> tuple[Row, ...]:
     """Remember the keys, list the duplicates, return the other rows."""
     batch = attempt.batch
@@ -39,7 +50,7 @@ def drop_duplicates(tables: Tables, attempt: Attempt, rows: Sequence[Row], rules
     for row in accepted:
         key = _key_of(row, rules)
         if key is not None:
-            remembered = StoredKey(coordinate_of(row), batch.planned_at + rules.remember)
+            remembered = StoredKey(coordinate_of(row), batch.planned_at + rules.remember, batch.batch_id)
             tables.message_keys.setdefault((batch.pipeline, key), remembered)
     return accepted
 

@@ -310,6 +310,11 @@ class MemoryPublication:
             )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 
+    @property
+    def has_rows(self) -> bool:
+        """See the port."""
+        return self._stored.has_rows
+
     def mark_rows(self) -> None:
         """See the port."""
         self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)

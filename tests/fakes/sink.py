@@ -30,7 +30,7 @@ from tests.fakes.database import (
     coordinate_of,
     is_over,
 )
-from tests.fakes.deduplication import drop_duplicates, find_duplicates
+from tests.fakes.deduplication import drop_duplicates, find_duplicates, find_held
 from tests.fakes.ledger import MemoryPublication
 from tests.fakes.upsert import apply_updates, count_repeated_keys
 
@@ -126,8 +126,10 @@ class MemorySink:
         tables: Tables = publication.connection
         attempt = publication.attempt
         staging = _require_audited(publication)
-        accepted = staging.rows
+        accepted, held = staging.rows, frozenset[Coordinate]()
         if self.deduplication is not None:
+            if publication.has_rows:
+                held = find_held(tables, attempt, accepted, self.deduplication)
             accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
         if len(accepted) != publication.accepted_rows:
             raise AuditOutdatedError(f"{attempt.batch.label}: {publication.duplicate_rows} duplicates were audited.")
@@ -135,13 +137,14 @@ class MemorySink:
         created = StoredTarget(f"created by {attempt.batch.label}", staging.schema, unique_key)
         target = tables.targets.get(self.table) or created
         publication.confirm_target(self.table, target.identity)
-        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in accepted)
+        missing = [row for row in accepted if coordinate_of(row) not in held]
+        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in missing)
         if self.upsert is None:
-            held = (*target.rows, *rows)
+            content = (*target.rows, *rows)
         else:
-            held = apply_updates(tables, attempt, target.rows, rows, self.upsert)
-        tables.targets[self.table] = replace(target, rows=held)
-        return len(rows)
+            content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
+        tables.targets[self.table] = replace(target, rows=content)
+        return len(accepted)
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""

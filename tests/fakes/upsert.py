@@ -23,7 +23,7 @@ def apply_updates(
     tombstones = {key: row for (owner, key), row in tables.deleted_keys.items() if owner == pipeline}
     for row in sorted(rows, key=lambda each: _version_of(each, rules)):
         key = _key_of(row, rules)
-        known = [each for each in (state.get(key), tombstones.get(key)) if each is not None]
+        known = [each for each in (state.get(key), tombstones.get(key)) if each is not None and _is_of_a_record(each)]
         if rules.version is VersionBy.OFFSET:
             _require_one_partition(attempt, row, known)
         if any(_version_of(each, rules) > _version_of(row, rules) for each in known):
@@ -55,6 +55,11 @@ def _key_of(row: Row, rules: Upsert) -> str:
         partition, offset = coordinate_of(row)
         raise KeyConflictError(f"{partition}@{offset} has no value in sink.key {rules.key}.")
     return json.dumps(values, default=str)
+
+
+def _is_of_a_record(row: Row) -> bool:
+    """Whether a record has written the row, or the target held it before."""
+    return row["_offset"] is not None
 
 
 def _version_of(row: Row, rules: Upsert) -> tuple[Any, ...]:

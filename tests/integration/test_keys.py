@@ -38,6 +38,50 @@ def test_message_ids_that_come_again_are_dropped_and_listed_across_batches_and_a
     assert "Duplicates, 3 of 3" in shown
 
 
+@pytest.mark.parametrize("run", ["first", "second"])
+def test_at_least_once_with_dedupe_is_effectively_once_and_proved_at_every_moment(
+    workplace: Workplace, run: str
+) -> None:
+    """Killed between its two commits: what is there already is neither a finding nor inserted again."""
+    pipeline = workplace.create(
+        partitions=1, delivery="at_least_once", dedupe={"key": ["message_id"], "remember": "30d"}
+    )
+    pipeline.send_raw((0, json.dumps({"message_id": each}).encode()) for each in "abac")
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(pipeline.platform(CrashOnce("between_commits")), "first")
+    assert pipeline.count_target_rows() == 3
+    half = verify_pipeline(pipeline.config)
+    assert (half.findings, half.batches, half.rows) == ((), 0, 0)
+    assert run_batch.run_once(pipeline.platform(), run) is not None
+    assert sorted(pipeline.query("select message_id from {target}")) == [("a",), ("b",), ("c",)]
+    proved = verify_pipeline(pipeline.config)
+    assert (proved.findings, proved.batches, proved.rows) == ((), 1, 3)
+
+
+def test_rows_of_a_batch_that_was_blocked_between_its_commits_are_found(workplace: Workplace) -> None:
+    """A blocked batch is not about to be published, so its rows are not left to the next proof."""
+    pipeline = workplace.create(partitions=1, delivery="at_least_once")
+    pipeline.send(3, partitions=1)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(pipeline.platform(CrashOnce("between_commits")), "first")
+    assert verify_pipeline(pipeline.config).holds
+    pipeline.query("update batchledger.batch set state = 'blocked' where pipeline = %s returning 1", pipeline.name)
+    (finding,) = verify_pipeline(pipeline.config).findings
+    assert (finding.invariant, finding.detail) == ("target", "3 rows that no published batch accounts for")
+
+
+def test_duplicate_that_is_no_longer_listed_is_found(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1, dedupe={"key": ["message_id"], "remember": "30d"})
+    pipeline.send_raw((0, json.dumps({"message_id": each}).encode()) for each in "aab")
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    assert verify_pipeline(pipeline.config).holds
+    pipeline.query("delete from batchledger.duplicate where batch_id = %s returning 1", batch.batch_id)
+    (finding,) = verify_pipeline(pipeline.config).findings
+    assert (finding.invariant, finding.where) == ("duplicate", f"batch {batch.batch_id}, {pipeline.name}[0] 0..3")
+    assert batchledger("verify", pipeline.name).returncode == 1
+
+
 FLIGHTS = {
     "source": {"schema": "carrier string, flight int, delay int", "tombstones": "delete"},
     "sink": {"mode": "upsert", "key": ["carrier", "flight"]},
@@ -74,6 +118,7 @@ def test_target_holds_the_newest_state_of_each_key_and_tombstones_delete(workpla
     errors = pipeline.query("select error from batchledger.quarantine where batch_id = %s", batch.batch_id)
     assert errors == [("the record has no value, and its key does not decode as carrier, flight",)] * len(bad_keys)
     assert verify_pipeline(pipeline.config).holds
+    assert "Not proved: that no row is missing" in " ".join(batchledger("verify", pipeline.name).stdout.split())
 
 
 @pytest.mark.parametrize(

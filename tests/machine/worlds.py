@@ -94,7 +94,7 @@ class MemoryWorld:
             key = (row["batch_id"], partition)
             quarantined[key] = quarantined.get(key, 0) + 1
         target = MemorySink(self._world.database, TOPIC).count_target(PIPELINE)
-        return verify_history(PIPELINE, list(tables.positions.values()), published, target, quarantined)
+        return verify_history(PIPELINE, list(tables.positions.values()), published, target, quarantined, duplicates={})
 
     def close(self) -> None:
         """See the protocol."""
@@ -148,7 +148,14 @@ class PostgresWorld:
         held = self._warehouse
         history = load_published_history(self.dsn, held.pipeline)
         target = held.sink.count_target(held.pipeline)
-        return verify_history(held.pipeline, history.positions, history.ranges, target, history.quarantined)
+        return verify_history(
+            held.pipeline,
+            history.positions,
+            history.ranges,
+            target,
+            history.quarantined,
+            duplicates=history.duplicates,
+        )
 
     def close(self) -> None:
         """See the protocol. Staging of processes that died would stay for ever."""

@@ -124,7 +124,7 @@ def assert_proved(world: World) -> None:
     ]
     target = MemorySink(world.database, "orders", upsert=BY_ID).count_target(PIPELINE)
     positions = world.process().ledger.load_positions(PIPELINE)
-    verification = verify_history(PIPELINE, positions, published, target, {}, mode=SinkMode.UPSERT)
+    verification = verify_history(PIPELINE, positions, published, target, {}, duplicates={}, mode=SinkMode.UPSERT)
     assert verification.holds, verification.findings
 
 

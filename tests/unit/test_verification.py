@@ -31,10 +31,19 @@ class History:
         default_factory=lambda: {(1, FIRST): TargetCount(10, 10, 0, 9), (2, FIRST): TargetCount(4, 4, 10, 13)}
     )
     quarantined: Mapping[TargetKey, int] = field(default_factory=lambda: {(2, FIRST): 1})
+    duplicates: Mapping[TargetKey, int] = field(default_factory=dict)
     mode: SinkMode = SinkMode.APPEND
 
     def verify(self) -> Verification:
-        return verify_history("orders", self.positions, self.published, self.target, self.quarantined, mode=self.mode)
+        return verify_history(
+            "orders",
+            self.positions,
+            self.published,
+            self.target,
+            self.quarantined,
+            duplicates=self.duplicates,
+            mode=self.mode,
+        )
 
 
 GOOD = History()
@@ -100,6 +109,29 @@ def test_contradiction_is_found_and_named(history: History, invariant: str, wher
     assert detail in finding.detail
 
 
+@pytest.mark.parametrize("listed", [{}, {(2, FIRST): 2}, {(1, FIRST): 1, (2, FIRST): 1}], ids=["lost", "more", "other"])
+@pytest.mark.parametrize("mode", SinkMode)
+def test_duplicates_that_are_not_listed_as_the_balance_says_are_found(
+    listed: Mapping[TargetKey, int], mode: SinkMode
+) -> None:
+    one_dropped = replace(GOOD.published[1], quarantined=0, duplicates=1)
+    history = replace(GOOD, published=(GOOD.published[0], one_dropped), quarantined={}, mode=mode)
+    assert replace(history, duplicates={(2, FIRST): 1}).verify().holds
+    (finding,) = replace(history, duplicates=listed).verify().findings
+    batch = one_dropped if (1, FIRST) not in listed else GOOD.published[0]
+    assert (finding.invariant, finding.where) == ("duplicate", f"batch {batch.batch_id}, {batch.range}")
+    count = listed.get((batch.batch_id, FIRST), 0)
+    assert finding.detail == f"the ledger accounted for {batch.duplicates} duplicates, {count} are listed"
+
+
+def test_duplicates_are_listed_with_the_rows_so_a_batch_without_rows_has_one_finding() -> None:
+    """at_most_once between its commits: the list of duplicates is in the second one."""
+    half = replace(GOOD.published[1], quarantined=0, duplicates=1, has_rows=False)
+    target = {(1, FIRST): GOOD.target[1, FIRST]}
+    (finding,) = replace(GOOD, published=(GOOD.published[0], half), quarantined={}, target=target).verify().findings
+    assert finding.invariant == "I3"
+
+
 def test_target_that_is_updated_by_key_may_hold_fewer_rows_than_were_accepted() -> None:
     history = replace(GOOD, target={(2, FIRST): TargetCount(3, 3, 10, 13)})
     assert not history.verify().holds
@@ -141,5 +173,6 @@ def test_rows_that_were_never_written_are_found_in_every_mode(mode: SinkMode) ->
     """at_most_once, killed between its two commits: the position has moved, the target holds nothing."""
     published = [PublishedRange(1, OffsetRange(TopicPartition("orders", 0), 0, 5), 5, 0, 0, has_rows=False)]
     position = Position(TopicPartition("orders", 0), 0, 5, TopicIdentity("cluster", "topic"))
-    (finding,) = verify_history("orders", [position], published, {}, {}, mode=mode).findings
-    assert (finding.invariant, finding.detail) == ("I3", "the position has moved, but its 5 rows were never written")
+    (finding,) = verify_history("orders", [position], published, {}, {}, duplicates={}, mode=mode).findings
+    lost = "the position has moved, but its 5 rows were never written, or are being written right now"
+    assert (finding.invariant, finding.detail) == ("I3", lost)

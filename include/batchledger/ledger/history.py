@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg.rows import class_row
 
 from batchledger.batch import Batch, CheckResult, Position
@@ -109,11 +110,17 @@ class BatchHistory:
 
 @dataclass(frozen=True, slots=True)
 class PublishedHistory:
-    """What the proof needs of the ledger."""
+    """What the proof needs of the ledger.
+
+    ``between_commits`` are the batches whose rows are committed while their position is not yet (at_least_once). A
+    blocked one is not among them: it is not about to be published.
+    """
 
     positions: Sequence[Position]
     ranges: Sequence[PublishedRange]
     quarantined: Mapping[TargetKey, int]
+    duplicates: Mapping[TargetKey, int]
+    between_commits: frozenset[int]
 
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
@@ -164,12 +171,13 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
-    """Return positions, published live ranges and quarantine counts of a pipeline."""
+    """Return positions, published live ranges, and the counts of what their batches set aside, of one moment."""
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
         cursor.execute(
             "select r.batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained, "
-            "b.rows_published_at is not null from batchledger.batch_range r join batchledger.batch b using (batch_id) "
+            "b.rows_published_at is not null, duplicates "
+            "from batchledger.batch_range r join batchledger.batch b using (batch_id) "
             "where r.pipeline = %s and published_live order by topic, partition, offsets",
             [pipeline],
         )
@@ -179,8 +187,25 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
             "group by batch_id, topic, partition",
             [pipeline],
         )
-        quarantined = {(batch, TopicPartition(topic, partition)): count for batch, topic, partition, count in cursor}
-    return PublishedHistory(positions, ranges, quarantined)
+        quarantined = _counts(cursor)
+        cursor.execute(
+            "select batch_id, topic, partition, count(*) from batchledger.batch b "
+            "join batchledger.duplicate d using (batch_id) "
+            "where b.pipeline = %s and b.lane = 'live' and b.state = 'published' group by batch_id, topic, partition",
+            [pipeline],
+        )
+        duplicates = _counts(cursor)
+        cursor.execute(
+            "select batch_id from batchledger.batch where pipeline = %s and rows_published_at is not null "
+            "and state not in ('published', 'discarded', 'blocked')",
+            [pipeline],
+        )
+        between_commits = frozenset(batch_id for (batch_id,) in cursor)
+    return PublishedHistory(positions, ranges, quarantined, duplicates, between_commits)
+
+
+def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:
+    return {(batch, TopicPartition(topic, partition)): count for batch, topic, partition, count in cursor}
 
 
 def _published_range(row: tuple[Any, ...]) -> PublishedRange:

@@ -88,6 +88,14 @@ class PostgresPublication:
                     batch_id=batch.batch_id,
                 )
 
+    @property
+    def has_rows(self) -> bool:
+        """See the port."""
+        query = "select rows_published_at is not null from batchledger.batch where batch_id = %s"
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, [self.attempt.batch.batch_id])
+            return bool(cursor.fetchall()[0][0])
+
     def mark_rows(self) -> None:
         """See the port."""
         self.connection.execute(

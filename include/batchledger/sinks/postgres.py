@@ -27,7 +27,7 @@ from batchledger.errors import (
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication, Upsert
-from batchledger.sinks.deduplication import PostgresDeduplication
+from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     PostgresStagingWriter,
@@ -137,22 +137,22 @@ class PostgresSink:
             if self.deduplication is not None or self.upsert is not None:
                 # Keys are sorted and joined; with the default of 4 MB that happens on disk.
                 cursor.execute("set local work_mem = '256MB'")
-            rows, dropped = sql.Composed([rows_table(attempt)]), 0
+            rows = AcceptedRows(rows_table(attempt))
             if self._deduplication is not None:
-                dropped = self._deduplication.drop(cursor, attempt)
-                rows = self._deduplication.select_accepted(attempt)
+                rows = self._deduplication.accept(cursor, publication)
             try:
                 self._create_target(cursor, columns)
                 publication.confirm_target(self.name, self._identity(cursor))
                 if self._upsert is not None:
-                    moved = self._upsert.apply(cursor, attempt, rows, list(columns))
+                    moved = self._upsert.apply(cursor, attempt, rows.missing, list(columns))
                 else:
-                    cursor.execute(self._insert(rows, list(columns)), [attempt.batch.batch_id])
+                    cursor.execute(self._insert(rows.missing, list(columns)), [attempt.batch.batch_id])
                     moved = int(cursor.rowcount)
             except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
                 raise self._refused(attempt, error) from error
-        _require_audited(publication, moved, dropped)
-        return moved
+        visible = rows.held + moved
+        _require_audited(publication, visible, rows.dropped)
+        return visible
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
@@ -270,12 +270,12 @@ def _planned(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _require_audited(publication: Publication, moved: int, dropped: int) -> None:
+def _require_audited(publication: Publication, visible: int, dropped: int) -> None:
     """Refuse to publish anything but what the audit has accepted."""
     batch, accepted, duplicates = publication.attempt.batch, publication.accepted_rows, publication.duplicate_rows
-    if moved + dropped != accepted + duplicates:
+    if visible + dropped != accepted + duplicates:
         raise StagingLostError(
-            f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {moved + dropped}. The "
+            f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {visible + dropped}. The "
             "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
             "stage the batch again.",
             batch_id=batch.batch_id,

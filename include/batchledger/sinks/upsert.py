@@ -115,13 +115,17 @@ class PostgresUpsert:
         }
 
     def _version(self, table: str, underscore: str = "_") -> Sequence[sql.SQL]:
-        """The expressions that order the records of one key; ``table`` ends in a dot."""
-        offset = f'{table}"{underscore}offset"'
+        """The expressions that order the records of one key; ``table`` ends in a dot.
+
+        A row of the target that no record has written has nulls here, and is older than any record.
+        """
+        offset = f'coalesce({table}"{underscore}offset", -1)'
         if self.rules.version is VersionBy.OFFSET:
             return [sql.SQL(offset)]
         timestamp = f"""coalesce({table}"{underscore}timestamp", '-infinity')"""
-        place = (f'{table}"{underscore}topic" collate "C"', f'{table}"{underscore}partition"', offset)
-        return [sql.SQL(each) for each in (timestamp, *place)]
+        topic = f"""coalesce({table}"{underscore}topic", '') collate "C\""""
+        partition = f'coalesce({table}"{underscore}partition", -1)'
+        return [sql.SQL(each) for each in (timestamp, topic, partition, offset)]
 
 
 def _as_row(expressions: Sequence[sql.SQL]) -> sql.Composed:
