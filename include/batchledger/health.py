@@ -9,13 +9,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from batchledger import run_batch
-from batchledger.batch import BatchState, PartitionHealth, Position
+from batchledger.batch import Batch, BatchState, PartitionHealth, Position
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import Platform, load_positions
 
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
+
+# An error that is longer is told by its first sentence.
+SHORT_ERROR_CHARACTERS = 200
 
 
 class PipelineState(StrEnum):
@@ -24,6 +27,7 @@ class PipelineState(StrEnum):
     LOSS = "loss"
     SOURCE_CHANGED = "source changed"
     BLOCKED = "blocked"
+    FAILING = "failing"
     STUCK = "stuck transaction"
     UNKNOWN = "unknown"
     LAGGING = "lagging"
@@ -98,6 +102,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
     name = platform.rules.name
     try:
         open_batch = platform.ledger.find_open_batch(name)
+        failure = platform.ledger.find_failure(open_batch) if open_batch else None
         planned = run_batch.preview(platform)
         threats = read_threats(platform, now, planned.first_positions)
     except LossError as error:
@@ -106,13 +111,8 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
         return PipelineHealth(name, PipelineState.SOURCE_CHANGED, str(error), None)
     except BatchledgerError as error:
         return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
-    if open_batch is not None and open_batch.state is BatchState.BLOCKED:
-        detail = f"{open_batch.label}: batchledger batch {open_batch.batch_id}"
-        return PipelineHealth(name, PipelineState.BLOCKED, detail, threats)
-    if any(each.is_stuck for each in threats.transactions):
-        return PipelineHealth(name, PipelineState.STUCK, "", threats)
-    state = PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP
-    return PipelineHealth(name, state, "", threats)
+    state, detail = _judge(open_batch, failure, threats)
+    return PipelineHealth(name, state, detail, threats)
 
 
 def describe_threats(threats: Threats, now: datetime) -> list[str]:
@@ -132,6 +132,23 @@ def describe_duration(duration: timedelta) -> str:
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     told = [f"{count} {unit}" for count, unit in parts if count]
     return " ".join(told[:2]) or "0 s"
+
+
+def _judge(open_batch: Batch | None, failure: str | None, threats: Threats) -> tuple[PipelineState, str]:
+    """Return the state of a pipeline whose source and ledger have answered, and what to know of it."""
+    if open_batch is not None and open_batch.state is BatchState.BLOCKED:
+        return PipelineState.BLOCKED, f"{open_batch.label}: batchledger batch {open_batch.batch_id}"
+    if open_batch is not None and failure is not None:
+        return PipelineState.FAILING, _describe_failure(open_batch, failure)
+    if any(each.is_stuck for each in threats.transactions):
+        return PipelineState.STUCK, ""
+    return (PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP), ""
+
+
+def _describe_failure(batch: Batch, error: str) -> str:
+    if len(error) <= SHORT_ERROR_CHARACTERS:
+        return f"{batch.label}: {error}"
+    return f"{batch.label}: {error.partition('. ')[0]}. The whole error: batchledger batch {batch.batch_id}"
 
 
 def _find_transaction(health: PartitionHealth, position: Position | None, now: datetime) -> OpenTransaction:

@@ -169,6 +169,9 @@ class Ledger(Protocol):
     def mark_failed(self, attempt: Attempt, reason: str) -> None:
         """Record why an attempt ended; the batch stays as it is. Does nothing to an attempt that has ended already."""
 
+    def find_failure(self, batch: Batch) -> str | None:
+        """Return the reason with which the newest attempt of the batch was marked failed; None when it was not."""
+
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """Record that staging is complete and sealed. Raises FencedError."""
 

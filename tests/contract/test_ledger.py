@@ -385,6 +385,24 @@ def test_failed_attempt_leaves_the_batch_as_it_is(warehouse: Warehouse) -> None:
     assert life.publish(warehouse, attempt) == 3
 
 
+def test_failure_of_the_newest_attempt_is_found_until_another_one_is_opened(warehouse: Warehouse) -> None:
+    batch, ledger = life.store(warehouse, FIRST), warehouse.ledger
+    assert ledger.find_failure(batch) is None
+    for number, run in enumerate(("run-1", "run-2"), 1):
+        attempt = ledger.open_attempt(batch.batch_id, run)
+        assert ledger.find_failure(attempt.batch) is None
+        ledger.mark_failed(attempt, f"failure {number}")
+        ledger.mark_failed(attempt, "something later")
+        assert ledger.find_failure(ledger.load_batch(batch.batch_id)) == f"failure {number}"
+
+
+def test_published_batch_has_no_failure_whatever_was_marked_before(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    warehouse.ledger.mark_failed(attempt, "the disk is full")
+    life.publish(warehouse, attempt)
+    assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
+
+
 BY_ANA = Decision("ana@host", "retention was too short")
 
 

@@ -148,6 +148,10 @@ class MemoryLedger:
         with self.database.transaction() as tables:
             tables.failures.setdefault((attempt.batch.batch_id, attempt.number), reason)
 
+    def find_failure(self, batch: Batch) -> str | None:
+        """See the port."""
+        return self.database.committed.failures.get((batch.batch_id, batch.attempt))
+
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """See the port."""
         with self.database.transaction() as tables:
@@ -328,6 +332,7 @@ class MemoryPublication:
             _require_disjoint(self.connection, stored.batch)
         batch = replace(stored.batch, state=BatchState.PUBLISHED)
         self.connection.batches[batch.batch_id] = replace(stored, batch=batch, published_at=self.clock())
+        self.connection.failures.pop((batch.batch_id, batch.attempt), None)
 
 
 def _find_open_batch(tables: Tables, pipeline: str) -> Batch | None:

@@ -147,3 +147,17 @@ def test_plan_and_status_tell_what_threatens_the_unread_records(workplace: Workp
     assert found["threats"]["unread_records"] == 5
     assert "holds back 3 offsets" in " ".join(batchledger("status", **here).stdout.split())
     producer.abort_transaction(30)
+
+
+def test_status_shows_a_pipeline_whose_stage_step_fails_with_its_error(workplace: Workplace, tmp_path: Path) -> None:
+    pipeline = workplace.create(transform="tests.transforms:absent")
+    pipeline.send(5)
+    assert batchledger("run", pipeline.name).returncode != 0
+    (tmp_path / pipeline.path.name).write_text(pipeline.path.read_text())
+    here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
+    (found,) = ask("status", **here)["pipelines"]
+    assert (found["state"], found["threats"]["unread_records"]) == ("failing", 5)
+    assert f"of {pipeline.name}: transform 'tests.transforms:absent' cannot be loaded" in found["detail"]
+    shown = " ".join(batchledger("status", **here).stdout.split())
+    assert "failing" in shown
+    assert "cannot be loaded" in shown

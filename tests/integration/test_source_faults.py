@@ -4,9 +4,12 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from pyspark.sql import SparkSession
 
 from batchledger import run_batch
 from batchledger.batch import Attempt, Staged
@@ -18,6 +21,8 @@ from batchledger.pipeline import Platform
 from batchledger.ports import Stager
 from batchledger.spark.session import open_connect_session
 from batchledger.spark.stager import SparkStager
+from batchledger.stack.processes import Record
+from tests.conftest import SERVICES
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
 
 
@@ -215,3 +220,36 @@ def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_s
     assert caught.value.retryable
     assert pipeline.count_target_rows() == 0
     assert pipeline.list_staging() == []
+
+
+@contextmanager
+def open_session_with_a_server_that_pauses() -> Iterator[SparkSession]:
+    """A session whose server is paused as soon as it is open, and goes on when the session is left."""
+    record = Record.read(SERVICES.home, "spark")
+    assert record is not None
+    assert record.leader is not None
+    url = SparkConnectHook(conn_id="spark_default").get_connection_url()
+    try:
+        with open_connect_session(url, "spark_default", call_timeout_seconds=3) as session:
+            record.leader.suspend()
+            yield session
+    finally:
+        record.leader.resume()
+
+
+def test_spark_that_is_paused_while_it_stages_is_a_retryable_error_and_the_next_attempt_publishes(
+    workplace: Workplace,
+) -> None:
+    """The step ends although the server neither answers nor closes its connections."""
+    pipeline = published_pipeline(workplace)
+    pipeline.send(10)
+    good = pipeline.platform()
+    stager = good.make_stager()
+    assert isinstance(stager, SparkStager)
+    pausing = replace(stager, open_session=open_session_with_a_server_that_pauses)
+    with pytest.raises(StagingError, match="did not answer a call in time") as caught:
+        run_batch.run_once(replace(good, make_stager=lambda: pausing), "paused")
+    assert caught.value.retryable
+    assert pipeline.list_staging() == []
+    run_batch.run_once(good, "later")
+    pipeline.assert_exact()

@@ -7,8 +7,8 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy
-from batchledger.batch import PartitionHealth, Position, TopicIdentity
-from batchledger.errors import BatchBlockedError
+from batchledger.batch import Attempt, PartitionHealth, Position, Staged, TopicIdentity
+from batchledger.errors import BatchBlockedError, StagingError
 from batchledger.health import (
     STUCK_AFTER,
     PipelineState,
@@ -62,6 +62,49 @@ def test_blocked_batch_is_named(world: World) -> None:
         run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "run")
     found = survey(world.process(), NOW)
     assert (found.state, found.detail) == (PipelineState.BLOCKED, "batch 1 of orders_copy: batchledger batch 1")
+
+
+class RefusingStager:
+    """Stages nothing."""
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+
+    def stage(self, attempt: Attempt) -> Staged:
+        """Refuse."""
+        raise StagingError(self._error, batch_id=attempt.batch.batch_id)
+
+
+def fail_at_staging(world: World, error: str) -> None:
+    platform = replace(world.process(), make_stager=lambda: RefusingStager(error))
+    with pytest.raises(StagingError):
+        run_batch.run_once(platform, "failing")
+
+
+def test_pipeline_whose_newest_attempt_failed_is_failing_with_the_error_until_a_batch_goes_well(world: World) -> None:
+    fail_at_staging(world, "no memory. Nothing is visible.")
+    fail_at_staging(world, "the disk is full. Nothing is visible.")
+    found = survey(world.process(), NOW)
+    assert found.state is PipelineState.FAILING
+    assert found.detail == "batch 1 of orders_copy: the disk is full. Nothing is visible."
+    assert found.threats is not None
+    assert found.threats.unread_records == 6
+    catch_up(world)
+    assert state_of(world) is PipelineState.CAUGHT_UP
+
+
+def test_long_error_of_a_failing_pipeline_is_told_by_its_first_sentence(world: World) -> None:
+    fail_at_staging(world, "the disk /data is full. " + "It has 3.5 TB. " * 20)
+    assert survey(world.process(), NOW).detail == (
+        "batch 1 of orders_copy: the disk /data is full. The whole error: batchledger batch 1"
+    )
+
+
+def test_attempt_that_is_at_work_after_a_failed_one_is_not_failing(world: World) -> None:
+    fail_at_staging(world, "the disk is full.")
+    platform = world.process()
+    platform.ledger.open_attempt(1, "next")
+    assert state_of(world) is PipelineState.LAGGING
 
 
 def test_source_that_does_not_answer_is_unknown_with_the_error(world: World) -> None:

@@ -137,6 +137,16 @@ class PostgresLedger:
         with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
             end_attempt(cursor, attempt, "failed", reason)
 
+    def find_failure(self, batch: Batch) -> str | None:
+        """See the port."""
+        with transaction(self.dsn, f"look whether {batch.label} failed") as cursor:
+            cursor.execute(
+                "select error from batchledger.attempt where batch_id = %s and number = %s and outcome = 'failed'",
+                [batch.batch_id, batch.attempt],
+            )
+            row = cursor.fetchone()
+            return row[0] if row else None
+
     def load_reported_rows(self, attempt: Attempt) -> int:
         """See the port."""
         with transaction(self.dsn, f"load what was staged of {attempt.batch.label}") as cursor:

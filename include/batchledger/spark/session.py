@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import SparkConnectClient
+from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from batchledger.errors import ServiceUnavailableError
+from batchledger.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline, explain_deadline
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_GENERATIONS = 8
@@ -28,13 +30,16 @@ _NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562, name
 
 
 @contextmanager
-def open_connect_session(url: str, name: str) -> Iterator[SparkSession]:
+def open_connect_session(
+    url: str, name: str, call_timeout_seconds: float = CALL_TIMEOUT_SECONDS
+) -> Iterator[SparkSession]:
     """Open the session that ``name`` keeps on the server at ``url``; leave it open on the server afterwards.
 
-    Raises ServiceUnavailableError when the server does not answer.
+    Every call to the server ends within ``call_timeout_seconds``; a job may take longer. Raises
+    ServiceUnavailableError when the server does not answer; a later call then raises PySparkException.
     """
     _require_listener(url)
-    session = _open_kept_session(url, name)
+    session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds))
     try:
         yield session
     finally:
@@ -53,9 +58,9 @@ def open_submitted_session(name: str) -> Iterator[SparkSession]:
         session.stop()
 
 
-def _open_kept_session(url: str, name: str) -> SparkSession:
+def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSession:
     for generation in range(SESSION_GENERATIONS):
-        session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"))
+        session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"), deadline)
         try:
             # The first request is what tells whether the server still knows the id as open.
             _ = session.version
@@ -63,16 +68,20 @@ def _open_kept_session(url: str, name: str) -> SparkSession:
             _leave(session)
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
-                    f"Spark Connect at {_address(url)} refused a session: {_reason(error)}. Nothing was staged.",
+                    f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was staged.",
                     address=_address(url),
                 ) from error
         else:
             return session
-    return _connect(url, uuid.uuid4())
+    return _connect(url, uuid.uuid4(), deadline)
 
 
-def _connect(url: str, session_id: uuid.UUID) -> SparkSession:
-    session: SparkSession = SparkSession.builder.remote(f"{url};session_id={session_id}").create()
+def _connect(url: str, session_id: uuid.UUID, deadline: CallDeadline) -> SparkSession:
+    channel = DefaultChannelBuilder(f"{url};session_id={session_id}")
+    channel.add_interceptor(deadline)
+    # As the builder does that takes no channel; otherwise pyspark.sql.functions would look for a classic session.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    session = cast("SparkSession", ConnectSession.builder.channelBuilder(channel).create())
     # Spark's default waits for ten minutes; Airflow's own retries are the better place to wait.
     _client(session).set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=100, max_backoff=2000)])
     return session
@@ -111,6 +120,8 @@ def _address(url: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    if (unanswered := explain_deadline(error)) is not None:
+        return unanswered
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
     return str(error).strip().partition("\n")[0]

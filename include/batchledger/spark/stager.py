@@ -22,6 +22,7 @@ from batchledger.errors import ConfigurationError, StagingError
 from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.record_rules import TombstonePolicy
+from batchledger.spark.call_deadline import explain_deadline
 from batchledger.spark.decode import ERROR_COLUMN, RAW_COLUMNS, decode_json
 from batchledger.spark.tasks import REPORT_SCHEMA, WitnessAndWriteTask, WitnessTask, WriteTask
 
@@ -150,6 +151,8 @@ def load_transform(reference: str) -> Transform:
 
 def summarise(error: BaseException) -> str:
     """Return the lines of a Spark error that tell the cause, without the stack traces."""
+    if (unanswered := explain_deadline(error)) is not None:
+        return unanswered
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "JVM stacktrace", "..."))]
     causes = [line for line in telling if "Error" in line or "Exception" in line] or telling
