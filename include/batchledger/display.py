@@ -34,6 +34,7 @@ _PROVED_OF_TARGET = {
         "replaced or deleted."
     ),
 }
+COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -240,8 +241,13 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
 
 
 def balance_table(ranges: Sequence[RangeRecord]) -> Table:
-    """The balance of each range as a sum that closes; lines that are zero everywhere are left out."""
+    """The balance of each range as a sum that closes; lines that are zero everywhere are left out.
+
+    A column for each line, as long as there are few of them: more would not fit side by side, and become text.
+    """
     lines = [line for line in BALANCE_LINES if line == "accepted" or any(getattr(each, line) for each in ranges)]
+    if len(lines) > COLUMNS_IN_BALANCE:
+        return _balance_as_text(ranges, lines)
     table = _table("Balance", "range", "offsets =", *(line.replace("_", " ") for line in lines), "+ unexplained")
     for each in ranges:
         unexplained = Text(_number(each.unexplained), "bold red" if each.unexplained else "green")
@@ -250,6 +256,18 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
             f"{each.until - each.start:,}",
             *(_number(getattr(each, line)) for line in lines),
             unexplained,
+        )
+    return table
+
+
+def _balance_as_text(ranges: Sequence[RangeRecord], lines: Sequence[str]) -> Table:
+    table = _table("Balance", "range", "offsets =", "sum")
+    for each in ranges:
+        terms = [f"{_number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
+        total = Text(" + ".join(terms))
+        total.append(f" + {_number(each.unexplained) or '?'} unexplained", "bold red" if each.unexplained else "green")
+        table.add_row(
+            f"{each.topic}[{each.partition}] {each.start}..{each.until}", f"{each.until - each.start:,}", total
         )
     return table
 
@@ -276,6 +294,8 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
         f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
     )
+    if verification.accepted_loss:
+        size += f", {verification.accepted_loss:,} accepted as lost"
     if not verification.batches and verification.holds:
         _out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
         return
@@ -311,7 +331,7 @@ def _table(title: str, *columns: str) -> Table:
     numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know")
+        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know", "sum")
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

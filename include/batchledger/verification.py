@@ -29,6 +29,7 @@ class PublishedRange:
     unexplained: int
     has_rows: bool = True
     duplicates: int = 0
+    accepted_loss: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome of one proof: how much was looked at, and every finding.
+    """The outcome of one proof: how much was looked at, what a person gave up (``accepted_loss``), and every finding.
 
     With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
     a lost row cannot be told from one that was replaced or deleted.
@@ -55,6 +56,7 @@ class Verification:
     offsets: int
     rows: int
     quarantined: int
+    accepted_loss: int
     findings: tuple[Finding, ...]
 
     @property
@@ -93,6 +95,7 @@ def verify_history(
         offsets=sum(len(each.range) for each in published),
         rows=sum(count.rows for count in target.values()),
         quarantined=sum(quarantined.values()),
+        accepted_loss=sum(each.accepted_loss for each in published),
         findings=findings,
     )
 

@@ -55,6 +55,12 @@ def test_consistent_history_holds_and_is_measured() -> None:
     assert (verification.batches, verification.offsets, verification.rows, verification.quarantined) == (2, 15, 14, 1)
 
 
+def test_s38_accepted_loss_is_told_by_every_proof_ever_after() -> None:
+    given_up = PublishedRange(3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5)
+    history = replace(GOOD, positions=(Position(FIRST, 0, 20, IDENTITY),), published=(*GOOD.published, given_up))
+    assert (history.verify().holds, history.verify().accepted_loss) == (True, 5)
+
+
 def test_pipeline_that_never_published_holds() -> None:
     assert History((), (), {}, {}).verify().holds
 

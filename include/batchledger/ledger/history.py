@@ -176,7 +176,7 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
         positions = read_positions(cursor, pipeline)
         cursor.execute(
             "select r.batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained, "
-            "b.rows_published_at is not null, duplicates "
+            "b.rows_published_at is not null, duplicates, accepted_loss "
             "from batchledger.batch_range r join batchledger.batch b using (batch_id) "
             "where r.pipeline = %s and published_live order by topic, partition, offsets",
             [pipeline],

@@ -1,0 +1,30 @@
+"""What the command line prints is whole on a narrow terminal too."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from batchledger.display import BALANCE_LINES, balance_table
+from batchledger.ledger.history import RangeRecord
+
+EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
+FEW_LINES = RangeRecord("orders", 0, 2749, 2_752_759, 2_745_010, 0, 5_000, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def render(balance: RangeRecord, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(balance_table([balance]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("balance", [EVERY_LINE, FEW_LINES], ids=["every line", "few lines"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_term_of_a_balance_is_shown_whole_and_the_terms_add_up(balance: RangeRecord, width: int) -> None:
+    shown = render(balance, width)
+    assert f"{balance.until - balance.start:,}" in shown
+    for line in BALANCE_LINES:
+        count = getattr(balance, line)
+        assert not count or (f"{count:,}" in shown and line.replace("_", " ") in shown)
+    assert "unexplained" in shown
