@@ -12,6 +12,7 @@ from batchledger.errors import BatchBlockedError, LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits
 from tests.fakes.crash import SimulatedCrashError
+from tests.fakes.ledger import CommitFault
 from tests.fakes.work import Rows, keep_all
 from tests.machine.invariants import Invariants, Slice
 from tests.machine.model import Kind
@@ -114,8 +115,9 @@ class Actions(Invariants):
         """Let a process go on for so many slices, until it pauses at ``until``, or until it ends."""
         if self._alarms >= PATIENCE_RUNS:
             self._answer_the_alarms()
-        self.slices = []
-        while not process.is_over and len(self.slices) < slices:
+        left = slices
+        while not process.is_over and left > 0:
+            left -= 1
             paused_at, held, fault, before = process.paused_at, process.holds, process.commit_fault, self.stored
             process.advance()
             self.look()
@@ -132,7 +134,7 @@ class Actions(Invariants):
                 )
             )
             if fault is not None and process.commit_fault is not fault:
-                self.reached[reply_lost(fault)] += 1
+                self.reached[reply_lost(fault, process.commits + (fault is CommitFault.BEFORE))] += 1
             if process.paused_at == until:
                 break
         if process.has_published:

@@ -76,7 +76,10 @@ class Invariants(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
-        """Check one after the other, and name all that are violated: one fault often breaks several."""
+        """Check one after the other, and name all that are violated: one fault often breaks several.
+
+        What was done in between is looked at once, and forgotten.
+        """
         violated = []
         for keep in (
             self.i1_published_ranges_meet_from_the_origin_to_the_position,
@@ -97,6 +100,7 @@ class Invariants(RuleBasedStateMachine):
             except AssertionError as error:
                 violated.append(str(error))
         assert not violated, "\n".join(violated)
+        self.slices.clear()
 
     def i1_published_ranges_meet_from_the_origin_to_the_position(self) -> None:
         """No offset between the origin and the position is without a published batch, and none beyond has one."""

@@ -53,10 +53,16 @@ class PlatformMachine(Actions):
         return [each for each in ends if max(starts[each], self.stored.next_offsets.get(each, 0)) < ends[each]]
 
     @property
-    def has_work(self) -> bool:
-        """Whether a run would find something to do, and nothing forbids it."""
-        has_input = self.open_batch is not None or bool(self.unread)
-        return has_input and not (self.is_blocked or self.losses or self.model.is_recreated)
+    def is_free(self) -> bool:
+        """Whether nothing stops a run: no blocked batch, no loss, no other topic."""
+        return not (self.is_blocked or self.losses or self.model.is_recreated)
+
+    @property
+    def owners(self) -> list[Process]:
+        """The paused processes that may still publish: nobody has taken their batch from them."""
+        attempts = {number: batch.attempt for number, batch in self.stored.batches.items()}
+        held = [each for each in self.alive if each.holds is not None and not each.passed & set(AFTER_COMMIT)]
+        return [each for each in held if attempts[each.holds.batch.batch_id] == each.holds.number]
 
     @property
     def has_place(self) -> bool:
@@ -66,6 +72,24 @@ class PlatformMachine(Actions):
     def choose(self, which: int) -> Process:
         """Return the paused process of this number, or a new run, so that there is always somebody to go on."""
         return self.alive[which] if which < len(self.alive) else self.launch("run")
+
+    def choose_owner(self, which: int) -> Process:
+        """Return the owner of this number, or a new run, which has something to do."""
+        return self.owners[which] if which < len(self.owners) else self.launch_with_work()
+
+    def launch_with_work(self) -> Process:
+        """Return a new run over records that nobody has read; they are written now if there are none."""
+        if self.open_batch is None and not self.unread and self.decided:
+            self.write(self.decided[0], Kind.GOOD, 2)
+        return self.launch("run")
+
+    def crash_at_one_of(self, points: Sequence[str], which: int, data: st.DataObject) -> None:
+        """Let an owner die at one of the points that lie ahead of it."""
+        process = self.choose_owner(which)
+        ahead = [each for each in points if each not in process.passed] or ["the end"]
+        # What hypothesis draws is often the first choice, or the one of the schedule before.
+        turn = len(self.processes) % len(ahead)
+        self.crash_at(process, data.draw(st.sampled_from(ahead[turn:] + ahead[:turn])))
 
     @initialize(
         origins=st.lists(st.integers(0, 2), min_size=1, max_size=2),
@@ -139,18 +163,18 @@ class PlatformMachine(Actions):
         """As Airflow does when it believes that the task has died; the first one may still be alive."""
         self.let(self.relaunch(process), slices=1)
 
-    @precondition(lambda self: self.open_batch is not None and self.has_place)
+    @precondition(lambda self: self.open_batch is not None and not self.is_blocked and self.has_place)
     @rule()
     def take_the_open_batch_by_hand(self) -> None:
         self.let(self.take_by_hand(), slices=1)
 
-    @precondition(lambda self: self.open_batch is not None and self.alive)
+    @precondition(lambda self: self.open_batch is not None and not self.is_blocked and self.alive)
     @rule()
     def overtake(self) -> None:
         """Somebody takes the open batch from whoever is at work on it, and finishes it; the others sleep meanwhile."""
         self.let(self.take_by_hand())
 
-    @precondition(lambda self: self.has_work)
+    @precondition(lambda self: self.is_free and (self.open_batch is not None or self.unread))
     @rule()
     def run_a_faulty_release(self) -> None:
         """A transform that repeats records: what it stages must never be published."""
@@ -188,18 +212,15 @@ class PlatformMachine(Actions):
     def finish(self, which: int) -> None:
         self.let(self.choose(which))
 
+    @precondition(lambda self: self.is_free)
     @rule(which=WHICH, data=st.data())
     def crash_before_publishing(self, which: int, data: st.DataObject) -> None:
-        self._crash_at_one_of(BEFORE_PUBLISHING, which, data)
+        self.crash_at_one_of(BEFORE_PUBLISHING, which, data)
 
+    @precondition(lambda self: self.is_free)
     @rule(which=WHICH, data=st.data())
     def crash_while_publishing(self, which: int, data: st.DataObject) -> None:
-        self._crash_at_one_of([*PUBLISHING[self.delivery], *AFTER_COMMIT], which, data)
-
-    def _crash_at_one_of(self, points: Sequence[str], which: int, data: st.DataObject) -> None:
-        process = self.choose(which)
-        ahead = [each for each in points if each not in process.passed]
-        self.crash_at(process, data.draw(st.sampled_from(ahead or ["the end"])))
+        self.crash_at_one_of([*PUBLISHING[self.delivery], *AFTER_COMMIT], which, data)
 
     @precondition(lambda self: self.alive)
     @rule(which=WHICH)
@@ -207,9 +228,13 @@ class PlatformMachine(Actions):
         self.alive[which % len(self.alive)].kill()
         self.look()
 
-    @rule(which=WHICH, moment=st.sampled_from(CommitFault))
-    def lose_a_commit_reply(self, which: int, moment: CommitFault) -> None:
-        process = self.choose(which)
+    @precondition(lambda self: self.is_free)
+    @rule(which=WHICH, moment=st.sampled_from(CommitFault), pause=st.sampled_from(["publication", "between_commits"]))
+    def lose_a_commit_reply(self, which: int, moment: CommitFault, pause: str) -> None:
+        """Of the next commit, or of the second one in the modes that have two."""
+        process = self.choose_owner(which)
+        if pause in pauses(self.delivery):
+            self.let(process, until=pause)
         process.commit_fault = moment
         self.let(process)
 

@@ -33,9 +33,9 @@ def crash_at(point: str) -> str:
     return f"crash at {point}"
 
 
-def reply_lost(moment: CommitFault) -> str:
-    """What is counted when the connection is lost in a COMMIT."""
-    return f"reply lost {moment.name.lower()} the commit"
+def reply_lost(moment: CommitFault, commit: int) -> str:
+    """What is counted when the connection is lost in the first or second COMMIT of a publication."""
+    return f"reply lost {moment.name.lower()} commit {commit}"
 
 
 def in_state(state: str) -> str:
@@ -45,9 +45,10 @@ def in_state(state: str) -> str:
 
 def all_to_reach(machine: type[stateful.RuleBasedStateMachine], delivery: DeliveryMode) -> list[str]:
     """Every rule, crash point, lost reply and state of a batch."""
+    commits = [1] if delivery is DeliveryMode.EXACTLY_ONCE else [1, 2]
     return [
         *(each.function.__name__ for each in machine.setup_state().rules),
         *map(crash_at, crash_points(delivery)),
-        *map(reply_lost, CommitFault),
+        *(reply_lost(moment, commit) for moment in CommitFault for commit in commits),
         *map(in_state, BatchState),
     ]

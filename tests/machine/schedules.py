@@ -55,9 +55,9 @@ def play_in_memory(
 
 
 def play_on_postgres(open_world: OpenWorld, delivery: DeliveryMode, choice: Choice, schedules: int) -> None:
-    """Play the chosen schedules, ``schedules`` by default, of 25 steps."""
+    """Play the chosen schedules, ``schedules`` by default, of 20 steps."""
     count = max(1, choice.count // _POSTGRES_SHARE) if choice.count else schedules
-    _play(lambda: PlatformMachine(open_world, delivery), choice, count, steps=25)
+    _play(lambda: PlatformMachine(open_world, delivery), choice, count, steps=20)
 
 
 def _play(open_machine: Callable[[], PlatformMachine], choice: Choice, schedules: int, steps: int) -> None:

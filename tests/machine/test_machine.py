@@ -11,9 +11,9 @@ from tests.machine.reach import all_to_reach
 from tests.machine.schedules import CHOSEN, Choice, choose, play_in_memory, play_on_postgres
 from tests.machine.worlds import MemoryWorld, PostgresWorld
 
-SCHEDULES_IN_MEMORY = {DeliveryMode.EXACTLY_ONCE: 130, DeliveryMode.AT_LEAST_ONCE: 80, DeliveryMode.AT_MOST_ONCE: 80}
-SCHEDULES_ON_POSTGRES = {DeliveryMode.EXACTLY_ONCE: 4, DeliveryMode.AT_LEAST_ONCE: 1, DeliveryMode.AT_MOST_ONCE: 1}
-LEAST_OFTEN = 3
+SCHEDULES_IN_MEMORY = {DeliveryMode.EXACTLY_ONCE: 130, DeliveryMode.AT_LEAST_ONCE: 90, DeliveryMode.AT_MOST_ONCE: 90}
+SCHEDULES_ON_POSTGRES = {DeliveryMode.EXACTLY_ONCE: 4, DeliveryMode.AT_LEAST_ONCE: 2, DeliveryMode.AT_MOST_ONCE: 2}
+LEAST_OFTEN = 10
 
 
 @cache
@@ -30,11 +30,11 @@ def test_invariants_hold_in_memory_whatever_happens_in_whatever_order(delivery: 
     play(delivery, CHOSEN)
 
 
-@pytest.mark.parametrize("delivery", DeliveryMode)
-def test_usual_schedules_reach_every_rule_crash_point_lost_reply_and_batch_state(delivery: DeliveryMode) -> None:
+def test_usual_schedules_reach_every_rule_crash_point_lost_reply_and_batch_state() -> None:
     """Otherwise the machine could go shallow, and hold its invariants because nothing happens."""
-    reached = play(delivery, Choice())
-    few = {what: reached[what] for what in all_to_reach(PlatformMachine, delivery) if reached[what] < LEAST_OFTEN}
+    reached = sum((play(delivery, Choice()) for delivery in DeliveryMode), Counter[str]())
+    wanted = {what for delivery in DeliveryMode for what in all_to_reach(PlatformMachine, delivery)}
+    few = {what: reached[what] for what in wanted if reached[what] < LEAST_OFTEN}
     assert not few, f"reached less than {LEAST_OFTEN} times: {few}"
 
 
