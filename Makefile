@@ -7,7 +7,7 @@ JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early.
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/faults tests/e2e)
 
-.PHONY: help setup up down demo torture test lint
+.PHONY: help setup up down demo torture machine test lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -28,6 +28,10 @@ demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into
 
 torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SEED=any.
 	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) $(if $(SEED),--seed $(SEED))
+
+machine: setup  ## Check the invariants under other schedules than make test does: SEED=random SCHEDULES=200.
+	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
+		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
 
 test: lint setup  ## Check the code, then run every test against real services.
 	@$(BIN)/pytest $(TESTS)

@@ -20,12 +20,21 @@ class Kind(Enum):
     MARKER = auto()
 
 
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
 class Row(NamedTuple):
     """A record as a reader of the target should see it."""
 
     partition: int
     offset: int
     message_id: str
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return self.partition, self.offset
 
 
 class Written(NamedTuple):
@@ -43,8 +52,8 @@ class Model:
     origin: dict[int, int] = field(default_factory=dict)
     log_start: dict[int, int] = field(default_factory=dict)
     undecided: dict[int, list[int]] = field(default_factory=dict)
-    given_up: set[tuple[int, int]] = field(default_factory=set)
-    acknowledged: set[tuple[int, int]] = field(default_factory=set)
+    given_up: set[Place] = field(default_factory=set)
+    acknowledged: set[Place] = field(default_factory=set)
     is_recreated: bool = False
 
     def add_partition(self, origin: int = 0) -> int:
@@ -90,11 +99,11 @@ class Model:
 
     def give_up(self, partition: int, start: int, until: int) -> None:
         """Note that a person has accepted the loss of these offsets."""
-        self.given_up |= {(partition, offset) for offset in range(start, until)}
+        self.given_up |= spell_out([(partition, start, until)])
 
     def acknowledge(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """Note that a run has ended well and said that these ranges are published."""
-        self.acknowledged |= {(partition, offset) for partition, a, b in ranges for offset in range(a, b)}
+        self.acknowledged |= spell_out(ranges)
 
     def count_kinds(self, partition: int, start: int, until: int) -> Counter[Kind]:
         """How many offsets of each kind lie in a range."""
@@ -117,3 +126,8 @@ class Model:
             for offset, written in enumerate(log)
             if written.kind is Kind.GOOD
         }
+
+
+def spell_out(ranges: Iterable[tuple[int, int, int]]) -> set[Place]:
+    """Every place within ranges given as partition, start and until."""
+    return {(partition, offset) for partition, start, until in ranges for offset in range(start, until)}

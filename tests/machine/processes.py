@@ -48,7 +48,8 @@ _STEPS = {Step.STAGE: run_batch.stage, Step.AUDIT: run_batch.audit, Step.PUBLISH
 class Process:
     """One execution of a run's tasks, one after the other, from ``step`` on; without ``batch_id`` it plans first.
 
-    ``holds`` is the attempt that its last write to the ledger carries. ``error`` is how it ended, None when well.
+    ``holds`` is the attempt that its last write to the ledger carries, ``commits`` how many publications it has
+    committed, also when it was not told. ``error`` is how it ended, None when well.
     """
 
     def __init__(self, run: str, platform: Platform, batch_id: int | None = None, step: Step = Step.PLAN) -> None:
@@ -60,6 +61,7 @@ class Process:
         self.holds: Attempt | None = None
         self.fatal_point: str | None = None
         self.commit_fault: CommitFault | None = None
+        self.commits = 0
         self.result: Batch | None = None
         self.error: BaseException | None = None
         self.is_over = False
@@ -151,6 +153,7 @@ class PausingLedger:
         with self._ledger.publication(attempt, expected) as publication:
             yield publication
             self._lose_reply(CommitFault.BEFORE)
+        self._process.commits += 1
         self._lose_reply(CommitFault.AFTER)
 
     def _pause(self, name: str, arguments: tuple[Any, ...]) -> None:

@@ -10,9 +10,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from batchledger.accounting import IntegrityCheck
 from batchledger.batch import DeliveryMode
 from batchledger.offsets import OffsetRange
+from batchledger.ports import Publication
 from tests.fakes.ledger import ALL_PROTECTIONS, Protection
+from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, Record
-from tests.machine.machine import OpenWorld, PlatformMachine
+from tests.machine.actions import OpenWorld
+from tests.machine.machine import PlatformMachine
 from tests.machine.worlds import MemoryWorld
 
 
@@ -23,10 +26,14 @@ class ImpatientMachine(PlatformMachine):
         """Leave everything as it is."""
 
 
-def find_violation(open_world: OpenWorld, machine: type[PlatformMachine] = ImpatientMachine) -> None:
-    """Look for a schedule that violates exactly_once, and raise the assertion that it violates."""
+def find_violation(
+    open_world: OpenWorld,
+    machine: type[PlatformMachine] = ImpatientMachine,
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE,
+) -> None:
+    """Look for a schedule that violates a delivery mode, and raise the assertion that it violates."""
     run_state_machine_as_test(
-        lambda: machine(open_world, DeliveryMode.EXACTLY_ONCE),
+        lambda: machine(open_world, delivery),
         settings=settings(
             max_examples=2000,
             stateful_step_count=40,
@@ -82,3 +89,46 @@ def test_under_read_uncommitted_aborted_records_become_visible() -> None:
 def test_rows_and_position_in_two_transactions_are_seen_apart(order: DeliveryMode, consequence: str) -> None:
     with pytest.raises(AssertionError, match=rf"I3 of exactly_once: \{{'{consequence}': \{{Row"):
         find_violation(partial(MemoryWorld, real_delivery=order))
+
+
+def test_without_an_audit_what_a_faulty_release_repeats_becomes_visible() -> None:
+    unaudited = partial(
+        MemoryWorld,
+        protections=ALL_PROTECTIONS - {Protection.BALANCE_REQUIRED},
+        ignored_checks=frozenset(IntegrityCheck),
+    )
+    with pytest.raises(AssertionError, match=r"I3 of exactly_once: \{'repeated': \{Row"):
+        find_violation(unaudited)
+
+
+class LosingSink(MemorySink):
+    """A sink that publishes no row at all."""
+
+    def publish(self, publication: Publication) -> int:
+        """Say so many rows, and write none."""
+        return publication.accepted_rows
+
+
+class RepeatingSink(MemorySink):
+    """A sink that publishes every row twice."""
+
+    def publish(self, publication: Publication) -> int:
+        """Write all rows, twice."""
+        super().publish(publication)
+        return super().publish(publication)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "sink", "consequence"),
+    [
+        (DeliveryMode.AT_MOST_ONCE, LosingSink, "lost"),
+        (DeliveryMode.AT_LEAST_ONCE, RepeatingSink, "repeated"),
+        (DeliveryMode.AT_LEAST_ONCE, LosingSink, "lost"),
+        (DeliveryMode.AT_MOST_ONCE, RepeatingSink, "repeated"),
+    ],
+)
+def test_weaker_mode_allows_its_anomaly_only_where_a_publication_broke_off(
+    delivery: DeliveryMode, sink: type[MemorySink], consequence: str
+) -> None:
+    with pytest.raises(AssertionError, match=rf"I3 of {delivery}: \{{'{consequence}': \{{Row"):
+        find_violation(partial(MemoryWorld, make_sink=sink), delivery=delivery)

@@ -1,5 +1,6 @@
 """The two worlds that the machine runs in. Kafka is in memory in both; the database is in memory or PostgreSQL."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,10 +15,11 @@ from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits
 from batchledger.verification import PublishedRange, Verification, verify_history
 from tests.contract.warehouses import PostgresWarehouse
+from tests.fakes.database import MemoryDatabase
 from tests.fakes.ledger import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog
-from tests.fakes.work import MemoryAuditor, MemoryStager
+from tests.fakes.work import MemoryAuditor, MemoryStager, Rows, keep_all
 from tests.fakes.world import PIPELINE, World
 from tests.machine.stored import Stored, read_memory, read_postgres
 
@@ -30,8 +32,8 @@ class MachineWorld(Protocol):
     broker: MemoryBroker
     delivery: DeliveryMode
 
-    def platform(self) -> Platform:
-        """Everything a process needs."""
+    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
+        """Everything a process needs; ``alter`` is its transform."""
 
     def read(self) -> Stored:
         """What is stored now."""
@@ -56,6 +58,7 @@ class MemoryWorld:
     protections: frozenset[Protection] = ALL_PROTECTIONS
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
     real_delivery: DeliveryMode | None = None
+    make_sink: Callable[[MemoryDatabase, str], MemorySink] = MemorySink
 
     @cached_property
     def _world(self) -> World:
@@ -67,9 +70,10 @@ class MemoryWorld:
             ignored_checks=self.ignored_checks,
         )
 
-    def platform(self) -> Platform:
+    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
         """See the protocol."""
-        return self._world.process(protections=self.protections)
+        process = self._world.process(protections=self.protections, alter=alter)
+        return replace(process, sink=self.make_sink(self._world.database, TOPIC))
 
     def read(self) -> Stored:
         """See the protocol."""
@@ -117,7 +121,7 @@ class PostgresWorld:
     def _connection(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn, autocommit=True)
 
-    def platform(self) -> Platform:
+    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
         """See the protocol."""
         held = self._warehouse
         sink, evidence = held.sink, held.evidence
@@ -130,7 +134,7 @@ class PostgresWorld:
             ledger=held.ledger,
             evidence=evidence,
             sink=sink,
-            make_stager=lambda: MemoryStager(self.broker, evidence, sink),
+            make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),
             make_auditor=MemoryAuditor,
         )
 
