@@ -32,9 +32,10 @@ PLAN_CHOSEN = "plan_chosen"
 class Protection(StrEnum):
     """What can be switched off, one at a time, to see that the checker notices.
 
-    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, and overlaps
-    not refused, because each of these alone would catch it. COMPARE_AND_SWAP: positions are overwritten, and overlaps
-    not refused. READ_COMMITTED: aborted records are read. ONE_TRANSACTION: rows and position are committed apart.
+    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, overlaps not
+    refused and superseded staging not dropped, because each of these alone would catch it. COMPARE_AND_SWAP: positions
+    are overwritten, and overlaps not refused. READ_COMMITTED: aborted records are read. ONE_TRANSACTION: rows and
+    position are committed apart.
     """
 
     FENCING = "fencing"
