@@ -50,6 +50,13 @@ def test_fault_that_can_fall_between_the_commits_explains_a_difference(fault: Fa
     assert find_unexplained(AT_MOST_ONCE, NOTHING, LOST, [HARMLESS[0], fault]) == {}
 
 
+def test_at_most_once_only_a_process_that_slept_between_its_commits_explains_that_rows_came_late() -> None:
+    late = Differences(2, 2, out_of_order=["one"])
+    asleep = Fault(FaultKind.PAUSE_WORKER, "between_commits")
+    assert find_unexplained(AT_MOST_ONCE, NOTHING, late, [asleep]) == {}
+    assert find_unexplained(AT_MOST_ONCE, NOTHING, late, INTERRUPTING) == {"out_of_order": ["one"]}
+
+
 def test_at_most_once_that_never_writes_anything_is_found_in_the_first_quiet_round() -> None:
     assert find_unexplained(AT_MOST_ONCE, NOTHING, LOST, []) == {"lost": ["one", "three", "two"]}
 
