@@ -13,6 +13,7 @@ import pytest
 
 from batchledger.stack.processes import STACK_COOKIE
 from tests.conftest import ROOT, SERVICES
+from tests.faults.torture_controls import QUICK_FAULTS
 
 KIND_BY_PROTECTION = {
     "fencing": "duplicated",
@@ -48,8 +49,8 @@ def find_processes(local: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def controls() -> Mapping[str, Any]:
-    """The report of each control, all of one stack."""
+def told() -> Mapping[str, Any]:
+    """What came of the controls and of the short campaign, all of one stack."""
     done = run_python(SERVICES.home.local / "controls", "-m", "tests.faults.torture_controls")
     assert done.returncode == 0, done.stderr[-3000:]
     reports: Mapping[str, Any] = json.loads(done.stdout)
@@ -58,18 +59,38 @@ def controls() -> Mapping[str, Any]:
 
 @pytest.mark.parametrize(("protection", "kind"), KIND_BY_PROTECTION.items())
 def test_without_a_protection_torture_finds_the_promise_broken(
-    controls: Mapping[str, Any], protection: str, kind: str
+    told: Mapping[str, Any], protection: str, kind: str
 ) -> None:
     """S35, S57: the negative controls."""
-    report = controls[protection]
+    report = told["controls"][protection]
     (mode,) = report["modes"]
+    assert mode["missed"] == 0, "the fault that this protection stands against came too late: nothing was tried"
     assert (report["keeps_promises"], mode["mode"]) == (False, "exactly_once")
     assert set(mode["violations"]) == {kind}
     assert mode["examples"][kind]
 
 
-def test_every_protection_has_its_control(controls: Mapping[str, Any]) -> None:
-    assert set(controls) == set(KIND_BY_PROTECTION)
+def test_every_protection_has_its_control(told: Mapping[str, Any]) -> None:
+    assert set(told["controls"]) == set(KIND_BY_PROTECTION)
+
+
+def test_exactly_once_survives_every_quick_fault_one_after_the_other_under_load(told: Mapping[str, Any]) -> None:
+    """S83, S84, S85, S102, S106: each of them strikes, the clean stops of worker, broker and database among them."""
+    report = told["campaign"]
+    (mode,) = report["modes"]
+    assert mode["missed"] == 0, mode["survived"]
+    assert set(mode["survived"]) == {*(fault.kind for fault in QUICK_FAULTS), "transaction aborted"}
+    assert report["faults_struck"] == len(QUICK_FAULTS)
+    assert mode["records"] > 0
+    assert (mode["violations"], mode["stuck"], report["surprises"]) == ({}, None, [])
+    assert report["keeps_promises"]
+
+
+def test_rows_that_were_shown_too_late_are_out_of_order_although_batch_and_transaction_have_lower_numbers(
+    told: Mapping[str, Any],
+) -> None:
+    """S107: what counts is the order of commits, in the words of the database."""
+    assert told["late"] == ["id0"]
 
 
 def test_torture_tells_what_each_mode_did_and_leaves_nothing_running() -> None:

@@ -1,22 +1,54 @@
-"""Take one protection after the other out of the platform, on one stack, and print torture's report of each.
+"""Put the platform under torture on one stack: with each protection taken out, then whole, under the quick faults.
 
     python -m tests.faults.torture_controls
 
-Standard output is one JSON document: the reports by the name of the protection.
+Standard output is one JSON document: the reports by the name of the protection, ``campaign`` for the one of the whole
+platform, and what the checker says of rows that two transactions have shown in the wrong order.
 """
 
 import json
 import sys
+import time
+import uuid
 
+import psycopg
+from psycopg import sql
 from rich.console import Console
 
 from batchledger.stack import Home
-from batchledger.torture.rig import build_rig
+from batchledger.torture.checker import compare, read_target
+from batchledger.torture.records import Guarantee, Record
+from batchledger.torture.rig import Rig, build_rig
 from batchledger.torture.run import run_rounds, torture_home
-from batchledger.torture.schedule import Protection, plan_control
+from batchledger.torture.schedule import (
+    EXACTLY_ONCE,
+    Chunk,
+    Fault,
+    FaultKind,
+    Protection,
+    Round,
+    Way,
+    plan_control,
+)
 
 ROUNDS = 1
 SEED = 1
+RECORDS = (Chunk(Guarantee.IDEMPOTENT, 20), Chunk(Guarantee.ABORT, 5), Chunk(Guarantee.COMMIT, 20))
+QUICK_FAULTS = (
+    Fault(FaultKind.CUT, "rows_moved", way=Way.WAREHOUSE),
+    Fault(FaultKind.CUT, "attempt_opened", way=Way.KAFKA),
+    Fault(FaultKind.DELAY, seconds=0.003, way=Way.WAREHOUSE),
+    Fault(FaultKind.BLACK_HOLE, "attempt_opened", 0.1, Way.WAREHOUSE),
+    Fault(FaultKind.LOSE_COMMIT_REPLY, "before_commit"),
+    Fault(FaultKind.ABORT_LATE),
+    Fault(FaultKind.EXPIRE_RECORDS),
+    Fault(FaultKind.ADD_PARTITION),
+    Fault(FaultKind.STOP_WORKER, "rows_moved"),
+    Fault(FaultKind.PAUSE_POSTGRES, "before_commit"),
+    Fault(FaultKind.RESTART_POSTGRES, "positions_moved"),
+    Fault(FaultKind.CRASH_POSTGRES, "audited"),
+    Fault(FaultKind.RESTART_BROKER, "plan_stored"),
+)
 
 
 def main() -> None:
@@ -24,10 +56,41 @@ def main() -> None:
     console = Console(stderr=True)
     with build_rig(torture_home(Home.of_project()), console.print) as rig:
         reports = {
-            each: run_rounds(rig, plan_control(SEED, ROUNDS, each), SEED, console, each).as_document()
+            str(each): run_rounds(rig, plan_control(SEED, ROUNDS, each), SEED, console, each).as_document()
             for each in Protection
         }
-    sys.stdout.write(json.dumps(reports))
+        started = time.monotonic()
+        campaign = run_rounds(rig, [Round(1, EXACTLY_ONCE, RECORDS, RECORDS, QUICK_FAULTS)], SEED, console)
+        console.print(f"campaign: {time.monotonic() - started:.1f} s")
+        late = show_in_the_wrong_order(rig)
+    sys.stdout.write(json.dumps({"controls": reports, "campaign": campaign.as_document(), "late": late}))
+
+
+def show_in_the_wrong_order(rig: Rig) -> list[str]:
+    """Commit a batch with a higher number before the one with the records that go first; return what is told."""
+    table = f"late_{uuid.uuid4().hex[:8]}"
+    first, second = (Record.make(f"id{number}", "key", number) for number in range(2))
+    insert = sql.SQL("insert into {} values (%s, %s, %s, %s, %s, 0, %s, %s)").format(sql.Identifier(table))
+
+    def show(connection: psycopg.Connection, record: Record, batch_id: int) -> None:
+        values = [record.record_id, record.record_key, record.sequence, record.payload]
+        connection.execute(insert, [*values, table, record.sequence, batch_id])
+        connection.commit()
+
+    with psycopg.connect(rig.dsn) as early, psycopg.connect(rig.dsn) as late:
+        early.execute(
+            sql.SQL(
+                "create table {} (record_id text, record_key text, sequence bigint, payload text, _topic text, "
+                "_partition int, _offset bigint, _batch_id bigint)"
+            ).format(sql.Identifier(table))
+        )
+        early.commit()
+        # Its number is the lower one, and its transaction the older.
+        early.execute("select pg_current_xact_id()")
+        show(late, second, batch_id=2)
+        show(early, first, batch_id=1)
+    log = {(0, each.sequence): each for each in (first, second)}
+    return list(compare(table, log, read_target(rig.dsn, table), ()).out_of_order)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,8 @@ def test_acknowledged_records_are_what_a_committed_reader_sees(
     log = LogReader(kafka.options, topic)
     log.read()
     assert {each.record_id for each in log.records.values()} == journal.acknowledged(topic)
+    assert len(journal.failed(topic)) == 7
+    assert journal.failed(topic).isdisjoint(journal.acknowledged(topic))
     assert all(each.payload == payload_of(each.record_id) for each in log.records.values())
 
 
@@ -92,7 +95,12 @@ def test_open_transaction_hides_what_follows_until_it_ends(kafka: Kafka, topic: 
     log = LogReader(kafka.options, topic)
     log.read()
     assert log.records == {}
-    assert holder.end(Guarantee.ABORT, reports)
+    with ThreadPoolExecutor(1) as pool:
+        decided = pool.submit(log.wait_until_decided)
+        with pytest.raises(TimeoutError):
+            decided.result(1)
+        assert holder.end(Guarantee.ABORT, reports)
+        decided.result(30)
     log.read()
     assert len(log.records) == 4
 
@@ -102,4 +110,4 @@ def test_writing_to_a_broker_that_is_not_there_is_of_unknown_outcome(journal: Jo
     writer = Writer("writer", topic, nowhere, journal)
     assert not writer.write(Chunk(Guarantee.IDEMPOTENT, 3), partitions=2)
     assert outcomes(journal) == {(Guarantee.IDEMPOTENT, Outcome.UNKNOWN): 3}
-    assert journal.acknowledged(topic) == set()
+    assert (journal.acknowledged(topic), journal.failed(topic)) == (set(), set())

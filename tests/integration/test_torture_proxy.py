@@ -82,11 +82,15 @@ def test_messages_pass_both_ways(link: Link) -> None:
 def test_cut_resets_what_is_open_and_lets_new_connections_through(link: Link) -> None:
     with client(link) as old:
         assert ask(old, b"before") == b"before"
-        link.cut()
+        assert link.cut() == 1
         with pytest.raises(ConnectionResetError):
             old.recv(1)
     with client(link) as new:
         assert ask(new, b"after") == b"after"
+
+
+def test_cut_and_black_hole_say_so_when_there_is_nothing_to_hit(link: Link) -> None:
+    assert (link.cut(), link.black_hole(), link.heal(), link.heal()) == (0, 0, 0, 0)
 
 
 def test_delay_holds_every_message_back_until_healed(link: Link) -> None:
@@ -102,14 +106,14 @@ def test_delay_holds_every_message_back_until_healed(link: Link) -> None:
 def test_black_hole_takes_everything_and_answers_nothing_until_it_is_healed_by_a_reset(link: Link, echo: Echo) -> None:
     with client(link) as old:
         assert ask(old, b"before") == b"before"
-        link.black_hole()
+        assert link.black_hole() == 1
         old.sendall(b"into the hole")
         with client(link) as new:
             new.sendall(b"into the hole too")
             new.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 new.recv(1)
-            link.heal()
+            assert link.heal() == 2
             assert _receive(new) == b""
         assert _receive(old) == b""
     assert echo.received == [b"before"]

@@ -1,6 +1,7 @@
 """The checker names every kind of difference between log and target, and nothing else."""
 
 from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,15 +11,20 @@ from batchledger.torture.records import Record
 LOG = {
     (offset % 2, offset): Record.make(f"id{offset}", f"key{offset % 2}", sequence=offset // 2) for offset in range(6)
 }
-ROWS = [
-    Row(record, "topic", partition, offset, batch_id=offset // 2 + 1) for (partition, offset), record in LOG.items()
-]
+
+
+def moment(number: int) -> datetime:
+    """When the commit of this number made its rows visible."""
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+
+
+ROWS = [Row(record, "topic", partition, offset, moment(offset // 2)) for (partition, offset), record in LOG.items()]
 KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
 
 
-def found(rows: list[Row], acknowledged: tuple[str, ...] = ()) -> dict[str, list[str]]:
+def found(rows: list[Row], acknowledged: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """The differences that are not empty."""
-    differences = compare("topic", LOG, rows, acknowledged)
+    differences = compare("topic", LOG, rows, acknowledged, failed=failed)
     return {kind: list(getattr(differences, kind)) for kind in KINDS if getattr(differences, kind)}
 
 
@@ -40,31 +46,37 @@ def test_record_without_a_row_is_lost() -> None:
 
 def test_record_with_two_rows_is_duplicated() -> None:
     """S107."""
-    again = replace(ROWS[0], batch_id=9)
+    again = replace(ROWS[0], committed_at=moment(9))
     assert found([*ROWS, again]) == {"duplicated": ["id0"]}
 
 
 def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
     log = {**LOG, (0, 6): LOG[0, 0]}
-    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, batch_id=9)], ())
+    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, committed_at=moment(9))], ())
     assert (differences.lost, differences.duplicated) == ([], [])
 
 
 def test_row_of_an_aborted_record_is_a_phantom() -> None:
     """S107."""
-    aborted = Row(Record.make("aborted", "key9", 0), "topic", 0, 99, batch_id=1)
+    aborted = Row(Record.make("aborted", "key9", 0), "topic", 0, 99, moment(1))
     assert found([*ROWS, aborted]) == {"phantom": ["aborted"]}
+    assert found([*ROWS, aborted], failed=("aborted",)) == {"phantom": ["aborted"]}
+
+
+def test_record_that_was_aborted_and_is_in_log_and_target_is_a_phantom() -> None:
+    """S107."""
+    assert found(ROWS, failed=("id0", "aborted")) == {"phantom": ["id0"]}
 
 
 def test_record_that_arrives_behind_a_later_one_of_its_key_is_out_of_order() -> None:
     """S107."""
-    late = [replace(each, batch_id=7) if each.record.record_id == "id0" else each for each in ROWS]
+    late = [replace(each, committed_at=moment(7)) if each.record.record_id == "id0" else each for each in ROWS]
     assert found(late) == {"out_of_order": ["id0"]}
 
 
 def test_repeating_a_batch_is_no_disorder() -> None:
     """What at_least_once may do: the first arrivals are in order."""
-    repeated = [replace(each, batch_id=each.batch_id + 3) for each in ROWS]
+    repeated = [replace(each, committed_at=each.committed_at + timedelta(seconds=3)) for each in ROWS]
     assert set(found([*ROWS, *repeated])) == {"duplicated"}
 
 

@@ -13,7 +13,9 @@ from batchledger.torture.schedule import (
     AT_MOST_ONCE,
     BETWEEN_COMMITS,
     EXACTLY_ONCE,
+    FIRST_PARTITIONS,
     MODES,
+    MOST_PARTITIONS,
     FaultKind,
     Protection,
     Round,
@@ -58,13 +60,11 @@ def test_modes_take_turns() -> None:
 
 
 def test_about_a_quarter_of_the_rounds_is_quiet() -> None:
-    """S106."""
     quiet = sum(not each.faults for each in LONG)
     assert 0.15 <= quiet / len(LONG) <= 0.35
 
 
 def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
-    """S102, S106."""
     for mode in MODES:
         met = {fault.kind for each in LONG if each.mode == mode for fault in each.faults}
         # Which way a transaction ends is drawn by lot in each deck.
@@ -72,7 +72,6 @@ def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
 
 
 def test_a_long_run_kills_a_worker_at_every_crash_point_of_every_mode() -> None:
-    """S83, S85."""
     for mode in DeliveryMode:
         assert killed_at(LONG, mode) == set(crash_points(mode))
 
@@ -86,6 +85,15 @@ def test_the_first_fault_of_a_weaker_mode_is_the_one_that_shows_its_anomaly(mode
 def test_exactly_once_has_no_point_between_commits() -> None:
     points = {fault.point for each in plan_rounds(3, 200, [EXACTLY_ONCE]) for fault in each.faults}
     assert BETWEEN_COMMITS not in points
+
+
+def test_partitions_are_never_added_beyond_the_limit() -> None:
+    faults = [fault.kind for each in plan_rounds(3, 600, [EXACTLY_ONCE]) for fault in each.faults]
+    assert faults.count(FaultKind.ADD_PARTITION) == MOST_PARTITIONS - FIRST_PARTITIONS
+
+
+def test_every_round_writes_records_that_are_not_aborted_before_anything_strikes() -> None:
+    assert all(each.before[0].guarantee is not Guarantee.ABORT for each in LONG)
 
 
 def test_airflow_takes_part_in_a_long_run_once_for_each_mode_side_by_side() -> None:

@@ -5,28 +5,32 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from batchledger.torture.checker import Differences, LogReader, compare, read_target
+from batchledger.torture.excuses import find_unexplained
 from batchledger.torture.faults import Subject, Tormentor
 from batchledger.torture.producer import Journal, Writer, new_topic_name, write_all
 from batchledger.torture.rig import Rig
 from batchledger.torture.sabotage import overlaps_allowed
-from batchledger.torture.schedule import Fault, Protection, Round
+from batchledger.torture.schedule import EXACTLY_ONCE, FIRST_PARTITIONS, Fault, Protection, Round, plan_warm_up
 from batchledger.torture.worker import Crew
 
 ROUNDS_PER_CHECK = 10
 DRAIN_ATTEMPTS = 6
-FIRST_PARTITIONS = 2
+_NOTHING = Differences(0, 0)
 
 
 @dataclass(frozen=True)
 class RoundResult:
     """What one round did. ``missed`` faults came too late for the worker that they were meant for.
 
-    ``stuck`` says why nothing moves any more. ``differences_by_mode`` is filled now and then, for all modes.
+    ``stuck`` says why nothing moves any more, ``drain_errors`` what it took several workers to get through although
+    everything was healed. ``unexplained`` are new differences that the mode allows, by kind, where nothing struck that
+    it allows them for. ``differences_by_mode`` is filled now and then, for all modes.
     """
 
     round: Round
@@ -35,6 +39,8 @@ class RoundResult:
     batches: int
     seconds: float
     stuck: str | None = None
+    drain_errors: tuple[str, ...] = ()
+    unexplained: Mapping[str, Sequence[str]] = field(default_factory=dict)
     differences_by_mode: Mapping[str, Differences] = field(default_factory=dict)
 
 
@@ -46,6 +52,7 @@ class Campaign:
     tormentor: Tormentor
     journal: Journal
     subject_by_mode: dict[str, Subject] = field(default_factory=dict)
+    _known_by_mode: dict[str, Differences] = field(default_factory=dict)
 
     @classmethod
     def prepare(cls, rig: Rig, crew: Crew, without: Protection | None = None) -> "Campaign":
@@ -53,14 +60,15 @@ class Campaign:
         return cls(rig, Tormentor(rig, crew, without=without), Journal(rig.home.local / "journal.jsonl"))
 
     def run(self, rounds: Sequence[Round]) -> Iterator[RoundResult]:
-        """Run the rounds; a mode whose pipeline is stuck is left alone from then on."""
+        """Run a warm-up in each mode, then the rounds; a mode whose pipeline is stuck is left alone from then on."""
         airflow_rounds = [each.number for each in rounds if each.needs_airflow]
+        modes = tuple(dict.fromkeys(each.mode for each in rounds))
         stuck: set[str] = set()
         with ExitStack() as campaign, ExitStack() as airflow:
-            for mode in dict.fromkeys(each.mode for each in rounds):
+            for mode in modes:
                 subject = self.subject_by_mode[mode] = self._create(mode)
                 campaign.enter_context(overlaps_allowed(self.tormentor.without, self.rig.dsn, subject.name))
-            for each in rounds:
+            for each in chain(map(plan_warm_up, modes), rounds):
                 if each.number in airflow_rounds[:1]:
                     self.tormentor.airflow = airflow.enter_context(self.rig.airflow())
                 if each.mode not in stuck:
@@ -103,7 +111,9 @@ class Campaign:
                     write_all(subject.writer, round_.before, subject.partitions)
                 (struck if self.tormentor.strike(fault, subject) else missed).append(fault)
         self.rig.say(f"round {round_.number}: healing and draining")
-        stuck = self._drain(subject)
+        errors = self._drain(subject)
+        stuck = errors[-1] if len(errors) == DRAIN_ATTEMPTS else None
+        is_check_due = round_.number > 0 and round_.number % ROUNDS_PER_CHECK == 0
         return RoundResult(
             round=round_,
             struck=tuple(struck),
@@ -111,28 +121,38 @@ class Campaign:
             batches=self.rig.count_batches(subject.name) - published,
             seconds=time.monotonic() - started,
             stuck=stuck,
-            differences_by_mode=self.compare_all() if round_.number % ROUNDS_PER_CHECK == 0 else {},
+            drain_errors=() if stuck else tuple(errors),
+            unexplained={} if stuck else self._find_unexplained(subject, struck),
+            differences_by_mode=self.compare_all() if is_check_due else {},
         )
 
-    def _drain(self, subject: Subject) -> str | None:
-        """Run batches until nothing is left; return why that is not possible, if it is not."""
+    def _drain(self, subject: Subject) -> list[str]:
+        """Run batches until nothing is left; return the error of each worker that could not."""
         self.rig.start_missing()
         _settle(subject)
-        error = None
-        for _ in range(DRAIN_ATTEMPTS):
+        errors: list[str] = []
+        while len(errors) < DRAIN_ATTEMPTS:
             worker = self.tormentor.start(subject)
             self.tormentor.finish(worker)
             if worker.ending is not None and worker.ending.error is None:
-                return None
-            error = worker.ending.error if worker.ending else "the worker did not end"
+                break
+            errors.append((worker.ending and worker.ending.error) or "the worker did not end")
             time.sleep(0.5)
-        return error
+        return errors
+
+    def _find_unexplained(self, subject: Subject, struck: Sequence[Fault]) -> Mapping[str, Sequence[str]]:
+        if subject.mode == EXACTLY_ONCE:
+            return {}
+        before = self._known_by_mode.get(subject.mode, _NOTHING)
+        after = self._known_by_mode[subject.mode] = self._compare(subject)
+        return find_unexplained(subject.mode, before, after, struck)
 
     def _compare(self, subject: Subject) -> Differences:
         self.rig.say(f"comparing log and target of {subject.name}")
         subject.log.read()
         rows = read_target(self.rig.dsn, subject.name)
-        return compare(subject.name, subject.log.records, rows, self.journal.acknowledged(subject.name))
+        acknowledged, failed = self.journal.acknowledged(subject.name), self.journal.failed(subject.name)
+        return compare(subject.name, subject.log.records, rows, acknowledged, failed=failed)
 
 
 @contextmanager
@@ -151,3 +171,4 @@ def _meanwhile(subject: Subject, round_: Round) -> Iterator[None]:
 def _settle(subject: Subject) -> None:
     for writer in (subject.writer, subject.companion, subject.holder):
         writer.settle()
+    subject.log.wait_until_decided()

@@ -7,15 +7,18 @@ the platform's ledger says is never asked.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from datetime import datetime
+from time import monotonic, sleep
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
 
 from batchledger.torture.records import Record, payload_of
 
 _SILENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 _CONSUMER = {
     "group.id": "torture-checker",
     "enable.auto.commit": False,
@@ -29,21 +32,25 @@ _CONSUMER = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the target: the record it carries, where it says it comes from, and the batch that brought it."""
+    """One row of the target: the record it carries, where it says it comes from, and when the database showed it.
+
+    ``committed_at`` is the database's own word; what the platform numbers its batches with is not asked.
+    """
 
     record: Record
     topic: str
     partition: int
     offset: int
-    batch_id: int
+    committed_at: datetime
 
 
 @dataclass(frozen=True)
 class Differences:
     """What is wrong with a target, by record id; empty lists mean that log and target agree.
 
-    ``out_of_order`` holds the first record of each key that arrived in a later batch than one that follows it.
-    ``broker_lost`` are records that the broker acknowledged and the log does not hold: the platform is not to blame.
+    ``phantom`` are rows that the log does not hold, and records that were aborted and are in the log or the target.
+    ``out_of_order`` holds the first record of each key that became visible later than one that follows it.
+    ``broker_lost`` are records that the broker acknowledged and the log does not hold.
     """
 
     records: int
@@ -82,6 +89,21 @@ class LogReader:
         finally:
             consumer.close()
 
+    def wait_until_decided(self) -> None:
+        """Return when no transaction is open: acknowledged records may be hidden until then. Raises TimeoutError."""
+        client = AdminClient({**self.options, "log_level": 0})
+        deadline = monotonic() + _SILENCE_SECONDS
+        while self._ends(client, IsolationLevel.READ_COMMITTED) != self._ends(client, IsolationLevel.READ_UNCOMMITTED):
+            if monotonic() > deadline:
+                raise TimeoutError(f"a transaction in {self.topic} was still open after {_SILENCE_SECONDS:.0f} s")
+            sleep(_POLL_SECONDS)
+
+    def _ends(self, client: AdminClient, isolation: IsolationLevel) -> dict[int, int]:
+        partitions = client.list_topics(self.topic, timeout=_SILENCE_SECONDS).topics[self.topic].partitions
+        asked = {TopicPartition(self.topic, each): OffsetSpec.latest() for each in partitions}
+        found = client.list_offsets(asked, isolation_level=isolation, request_timeout=_SILENCE_SECONDS)
+        return {each.partition: future.result().offset for each, future in found.items()}
+
     def _read_to_the_end(self, consumer: Consumer, unfinished: set[int]) -> None:
         deadline = monotonic() + _SILENCE_SECONDS
         while unfinished:
@@ -101,20 +123,29 @@ class LogReader:
 
 
 def read_target(dsn: str, table: str) -> list[Row]:
-    """Return every row of the target, empty when there is no target yet."""
+    """Return every row of the target, empty when there is no target yet. The server has to track commit timestamps."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass(%s)", [table]).fetchone() == (None,):
             return []
         query = sql.SQL(
-            "select record_id, record_key, sequence, payload, _topic, _partition, _offset, _batch_id from {}"
+            "select record_id, record_key, sequence, payload, _topic, _partition, _offset, "
+            "pg_xact_commit_timestamp(xmin) from {}"
         ).format(sql.Identifier(table))
         return [Row(Record(*found[:4]), *found[4:]) for found in connection.execute(query)]
 
 
 def compare(
-    topic: str, log: Mapping[tuple[int, int], Record], rows: Sequence[Row], acknowledged: Iterable[str]
+    topic: str,
+    log: Mapping[tuple[int, int], Record],
+    rows: Sequence[Row],
+    acknowledged: Iterable[str],
+    *,
+    failed: Iterable[str] = (),
 ) -> Differences:
-    """Compare by record id. ``log`` holds committed records of the topic by (partition, offset)."""
+    """Compare by record id. ``log`` holds committed records of the topic by (partition, offset).
+
+    ``acknowledged`` and ``failed`` are the ids that the producer knows to be written, and never to be written.
+    """
     expected = Counter(each.record_id for each in log.values())
     found = Counter(each.record.record_id for each in rows)
     return Differences(
@@ -122,7 +153,7 @@ def compare(
         rows=len(rows),
         lost=sorted((expected - found).elements()),
         duplicated=sorted(each for each, count in found.items() if 0 < expected[each] < count),
-        phantom=sorted(each for each in found if each not in expected),
+        phantom=sorted((found.keys() - expected.keys()) | ((expected.keys() | found.keys()) & set(failed))),
         out_of_order=_find_out_of_order(rows),
         wrong_value=sorted({each.record.record_id for each in rows if _is_wrong(each, topic, log, expected)}),
         broker_lost=sorted(each for each in acknowledged if each not in expected),
@@ -141,9 +172,9 @@ def _is_wrong(row: Row, topic: str, log: Mapping[tuple[int, int], Record], known
 
 
 def _find_out_of_order(rows: Sequence[Row]) -> list[str]:
-    """Look at the first arrival of each record; within a key, a later batch must not bring an earlier record."""
+    """Look at the first arrival of each record; within a key, a later commit must not bring an earlier record."""
     rows_by_key: dict[str, list[Row]] = defaultdict(list)
-    for each in sorted(rows, key=lambda row: (row.batch_id, row.offset)):
+    for each in sorted(rows, key=lambda row: (row.committed_at, row.offset)):
         rows_by_key[each.record.record_key].append(each)
     late = []
     for arrivals in rows_by_key.values():

@@ -19,7 +19,7 @@ from batchledger.torture.producer import Writer
 from batchledger.torture.proxy import Link
 from batchledger.torture.records import Guarantee
 from batchledger.torture.rig import Rig
-from batchledger.torture.schedule import PUBLISHING_POINTS, Fault, FaultKind, Protection, Way
+from batchledger.torture.schedule import MOST_PARTITIONS, PUBLISHING_POINTS, Fault, FaultKind, Protection, Way
 from batchledger.torture.worker import Crew, Order, Worker
 
 GATE_SECONDS = 40.0
@@ -27,7 +27,7 @@ END_SECONDS = 75.0
 SUCCESSOR_SECONDS = 6.0
 HOLE_SECONDS = 2.0
 PAUSE_SECONDS = 2.0
-MOST_PARTITIONS = 6
+STOP_SECONDS = 20.0
 HELD_RECORDS = 7
 
 
@@ -67,10 +67,10 @@ class Tormentor:
         finally:
             self.rig.heal_network()
 
-    def start(self, subject: Subject, *gates: str) -> Worker:
+    def start(self, subject: Subject, *gates: str, may_lose_staging: bool = False) -> Worker:
         """Let a worker take batches of the subject, as one more run."""
-        order = Order(subject.name, f"torture__{uuid.uuid4().hex[:12]}", tuple(filter(None, gates)), self.without)
-        return self.crew.start(order)
+        run, stops = f"torture__{uuid.uuid4().hex[:12]}", tuple(filter(None, gates))
+        return self.crew.start(Order(subject.name, run, stops, self.without, may_lose_staging))
 
     def finish(self, worker: Worker) -> None:
         """Let a worker come to its end."""
@@ -83,15 +83,17 @@ class Tormentor:
 
     def _strike(self, fault: Fault, subject: Subject) -> bool:
         link = self.rig.link_by_way[fault.way or Way.WAREHOUSE]
-        disturbance_by_kind: Mapping[FaultKind, Callable[[], object]] = {
+        disturbance_by_kind: Mapping[FaultKind, Callable[[], bool | threading.Event]] = {
             FaultKind.KILL_SPARK: lambda: self._kill_and_start("spark"),
             FaultKind.KILL_BROKER: lambda: self._kill_and_start("kafka"),
             FaultKind.CRASH_POSTGRES: lambda: self._kill_and_start("postgres"),
-            FaultKind.RESTART_POSTGRES: self.rig.restart_postgres,
+            FaultKind.RESTART_SPARK: lambda: self.rig.restart("spark"),
+            FaultKind.RESTART_BROKER: lambda: self.rig.restart("kafka"),
+            FaultKind.RESTART_POSTGRES: lambda: self.rig.restart("postgres"),
             FaultKind.PAUSE_SPARK: lambda: self.rig.pause("spark", PAUSE_SECONDS),
             FaultKind.PAUSE_BROKER: lambda: self.rig.pause("kafka", PAUSE_SECONDS),
             FaultKind.PAUSE_POSTGRES: lambda: self.rig.pause("postgres", PAUSE_SECONDS),
-            FaultKind.CUT: link.cut,
+            FaultKind.CUT: lambda: link.cut() > 0,
             FaultKind.BLACK_HOLE: lambda: _black_hole(link),
             FaultKind.LOSE_COMMIT_REPLY: link.lose_next_commit_reply,
         }
@@ -100,6 +102,7 @@ class Tormentor:
         act_by_kind: Mapping[FaultKind, Callable[[Fault, Subject], bool]] = {
             FaultKind.KILL_WORKER: self._kill,
             FaultKind.KILL_WORKER_AT_RANDOM: self._kill,
+            FaultKind.STOP_WORKER: self._kill,
             FaultKind.PAUSE_WORKER: self._pause,
             FaultKind.TWO_WORKERS: self._run_two,
             FaultKind.DELAY: self._delay,
@@ -113,31 +116,38 @@ class Tormentor:
 
     def _kill(self, fault: Fault, subject: Subject) -> bool:
         worker = self.start(subject, fault.point)
-        if fault.point and not worker.wait_for_gate(GATE_SECONDS):
+        can_strike = not fault.point or worker.wait_for_gate(GATE_SECONDS)
+        if can_strike:
+            time.sleep(fault.seconds)
+        if not (can_strike and worker.is_alive):
             self.finish(worker)
             return False
-        time.sleep(fault.seconds)
+        if fault.kind is FaultKind.STOP_WORKER and worker.stop(STOP_SECONDS):
+            return True
         worker.kill()
-        return True
+        return fault.kind is not FaultKind.STOP_WORKER
 
-    def _disturb(self, fault: Fault, subject: Subject, act: Callable[[], object]) -> bool:
-        """Strike while a worker stands at the point, or so many seconds after it has gone on from there."""
-        worker = self.start(subject, fault.point)
-        has_reached = worker.wait_for_gate(GATE_SECONDS)
-        if fault.seconds:
+    def _disturb(self, fault: Fault, subject: Subject, act: Callable[[], bool | threading.Event]) -> bool:
+        """Strike while a worker stands at the point, or so many seconds after it has gone on from there.
+
+        Nothing is done when the worker is not there or at its end by then. An event says later whether it has struck.
+        """
+        worker = self.start(subject, fault.point, may_lose_staging=fault.kind is FaultKind.CRASH_POSTGRES)
+        can_strike = worker.wait_for_gate(GATE_SECONDS)
+        if can_strike and fault.seconds:
             worker.go_on()
             time.sleep(fault.seconds)
-        happened = act()
+        has_struck = can_strike and worker.is_alive and act()
         worker.go_on()
         self.finish(worker)
-        if isinstance(happened, threading.Event):
-            return has_reached and happened.is_set()
-        return has_reached
+        return has_struck.is_set() if isinstance(has_struck, threading.Event) else has_struck
 
     def _pause(self, fault: Fault, subject: Subject) -> bool:
         """Stop a worker, let another take over, wake the first one in the middle of the other's work or after it."""
         sleeper = self.start(subject, fault.point)
-        has_reached = sleeper.wait_for_gate(GATE_SECONDS)
+        if not (sleeper.wait_for_gate(GATE_SECONDS) and sleeper.is_alive):
+            self.finish(sleeper)
+            return False
         sleeper.pause()
         successor = self.start(subject, fault.successor_point)
         # In a transaction the sleeper holds locks that its successor waits for: then it is woken before that gives up.
@@ -149,7 +159,7 @@ class Tormentor:
         self.finish(sleeper)
         successor.go_on()
         self.finish(successor)
-        return has_reached
+        return True
 
     def _run_two(self, fault: Fault, subject: Subject) -> bool:
         pair = [self.start(subject, fault.point) for _ in range(2)]
@@ -161,9 +171,10 @@ class Tormentor:
         # Where an attempt has been opened, one of the two has fenced the other: it ends before it gets there.
         return any(have_reached)
 
-    def _kill_and_start(self, service: str) -> None:
+    def _kill_and_start(self, service: str) -> bool:
         self.rig.kill(service)
         self.rig.start(service)
+        return True
 
     def _delay(self, fault: Fault, subject: Subject) -> bool:
         self.rig.link_by_way[fault.way or Way.WAREHOUSE].delay(fault.seconds)
@@ -193,14 +204,15 @@ class Tormentor:
 
     def _add_partition(self, _fault: Fault, subject: Subject) -> bool:
         if subject.partitions == MOST_PARTITIONS:
-            return False
+            raise ValueError(f"{subject.name} has {MOST_PARTITIONS} partitions, and the schedule would add one more")
         self.rig.add_partition(subject.name, subject.partitions + 1)
         subject.partitions += 1
         self.finish(self.start(subject))
         return True
 
 
-def _black_hole(link: Link) -> None:
+def _black_hole(link: Link) -> bool:
+    """Whether a connection fell into it, at once or later."""
     link.black_hole()
     time.sleep(HOLE_SECONDS)
-    link.heal()
+    return link.heal() > 0

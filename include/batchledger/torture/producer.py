@@ -35,7 +35,7 @@ class Journal:
     """What is known about every record that was ever tried, in a file; safe to use from several threads."""
 
     path: Path
-    _acknowledged: dict[str, set[str]] = field(default_factory=dict)
+    _ids: dict[tuple[str, Outcome], set[str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def write(self, topic: str, guarantee: Guarantee, outcome_by_id: Mapping[str, Outcome]) -> None:
@@ -46,13 +46,23 @@ class Journal:
         ]
         with self._lock, self.path.open("a") as file:
             file.writelines(lines)
-            known = {record_id for record_id, outcome in outcome_by_id.items() if outcome is Outcome.ACKNOWLEDGED}
-            self._acknowledged.setdefault(topic, set()).update(known)
+            for record_id, outcome in outcome_by_id.items():
+                self._ids.setdefault((topic, outcome), set()).add(record_id)
 
     def acknowledged(self, topic: str) -> set[str]:
         """The ids that the broker has promised to keep."""
+        return self._of(topic, Outcome.ACKNOWLEDGED)
+
+    def failed(self, topic: str) -> set[str]:
+        """The ids that no reader may ever see: those of aborted transactions.
+
+        A record that the client reports as not delivered is not among them: the broker may have it all the same.
+        """
+        return self._of(topic, Outcome.FAILED)
+
+    def _of(self, topic: str, outcome: Outcome) -> set[str]:
         with self._lock:
-            return set(self._acknowledged.get(topic, ()))
+            return set(self._ids.get((topic, outcome), ()))
 
 
 @dataclass

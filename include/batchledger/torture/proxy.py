@@ -49,17 +49,17 @@ class Link:
     _must_lose_reply: bool = False
     _has_lost_reply: threading.Event = field(default_factory=threading.Event, repr=False)
 
-    def cut(self) -> None:
-        """Reset every connection there is; new ones are let through."""
-        self._call(self._cut)
+    def cut(self) -> int:
+        """Reset every connection there is; new ones are let through. Return how many there were."""
+        return self._call(self._cut)
 
     def delay(self, seconds: float) -> None:
         """Hold every piece of data back for so long, in both directions, until ``heal``."""
-        self._call(lambda: setattr(self, "_delay_seconds", seconds))
+        self._call(lambda: self._hold_back(seconds))
 
-    def black_hole(self) -> None:
-        """Accept connections and data, and let nothing through, until ``heal``."""
-        self._call(self._flows.clear)
+    def black_hole(self) -> int:
+        """Accept connections and data, and let nothing through, until ``heal``. Return how many there are."""
+        return self._call(self._hold_up)
 
     def lose_next_commit_reply(self) -> threading.Event:
         """Let the next COMMIT through, then cut its connection instead of passing on the reply.
@@ -67,12 +67,15 @@ class Link:
         The returned event is set when that has happened.
         """
         self._has_lost_reply = threading.Event()
-        self._call(lambda: setattr(self, "_must_lose_reply", True))
+        self._call(self._await_commit)
         return self._has_lost_reply
 
-    def heal(self) -> None:
-        """End whatever was done; connections that were held up are reset, because their data is lost."""
-        self._call(self._heal)
+    def heal(self) -> int:
+        """End whatever was done; connections that were held up are reset, because their data is lost.
+
+        Return how many these were.
+        """
+        return self._call(self._heal)
 
     async def open(self) -> None:
         """Listen."""
@@ -88,26 +91,38 @@ class Link:
             self._cut()
             await asyncio.sleep(0.01)
 
-    def _call(self, act: Callable[[], object]) -> None:
-        """Let the loop's thread do it, and return when it is done."""
-        done = threading.Event()
+    def _call(self, act: Callable[[], int]) -> int:
+        """Let the loop's thread do it; return how many connections it concerned."""
 
-        def run() -> None:
-            act()
-            done.set()
+        async def run() -> int:
+            return act()
 
-        self.loop.call_soon_threadsafe(run)
-        done.wait(10)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
-    def _cut(self) -> None:
+    def _hold_back(self, seconds: float) -> int:
+        self._delay_seconds = seconds
+        return len(self._tunnels)
+
+    def _hold_up(self) -> int:
+        self._flows.clear()
+        return len(self._tunnels)
+
+    def _await_commit(self) -> int:
+        self._must_lose_reply = True
+        return len(self._tunnels)
+
+    def _cut(self) -> int:
         for tunnel in self._tunnels:
             tunnel.cut()
+        return len(self._tunnels)
 
-    def _heal(self) -> None:
+    def _heal(self) -> int:
         self._delay_seconds, self._must_lose_reply = 0.0, False
-        if not self._flows.is_set():
-            self._cut()
-            self._flows.set()
+        if self._flows.is_set():
+            return 0
+        held_up = self._cut()
+        self._flows.set()
+        return held_up
 
     async def _connect(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:

@@ -4,7 +4,7 @@ The verdict is a pure function of what the checker found and of whether the pipe
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,17 +13,12 @@ from rich.table import Table
 
 from batchledger.torture.campaign import RoundResult
 from batchledger.torture.checker import Differences
+from batchledger.torture.excuses import ALLOWED_BY_MODE
 from batchledger.torture.records import Guarantee
-from batchledger.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
+from batchledger.torture.schedule import ANOMALY_FAULT
 
 _IDS_SHOWN = 20
-_KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value")
-# What a mode may do when it is interrupted; everything else breaks its promise.
-ALLOWED_BY_MODE: Mapping[str, tuple[str, ...]] = {
-    EXACTLY_ONCE: (),
-    AT_LEAST_ONCE: ("duplicated",),
-    AT_MOST_ONCE: ("lost",),
-}
+_KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
 
 
 _ANOMALY = {None: "nothing", True: "seen", False: "not seen"}
@@ -33,7 +28,8 @@ _ANOMALY = {None: "nothing", True: "seen", False: "not seen"}
 class ModeReport:
     """One mode. ``found`` counts record ids by kind of difference, ``examples`` names some of them.
 
-    ``violations`` are those that break the promise of the mode.
+    ``violations`` are those that break the promise of the mode: kinds that it never allows, and others where nothing
+    struck that it allows them for. ``doubts`` say why the run shows nothing. ``drain_errors`` are no more than told.
     """
 
     mode: str
@@ -46,7 +42,8 @@ class ModeReport:
     found: Mapping[str, int]
     violations: Mapping[str, int]
     examples: Mapping[str, Sequence[str]]
-    broker_lost: int
+    doubts: tuple[str, ...] = ()
+    drain_errors: tuple[str, ...] = ()
     stuck: str | None = None
 
     @property
@@ -56,8 +53,8 @@ class ModeReport:
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether the mode did what it says, and came to an end."""
-        return not self.violations and self.stuck is None
+        """Whether the mode did what it says, came to an end, and was seen doing it."""
+        return not self.violations and not self.doubts and self.stuck is None
 
     @property
     def anomaly_seen(self) -> bool | None:
@@ -76,11 +73,17 @@ class TortureReport:
     modes: tuple[ModeReport, ...]
     surprises: tuple[str, ...]
     seconds_by_kind: Mapping[str, float]
+    faults_struck: int
 
     @property
     def keeps_promises(self) -> bool:
-        """Whether every mode did what it says, and every worker ended as it should."""
-        return all(each.keeps_promise for each in self.modes) and not self.surprises
+        """Whether every mode did what it says, faults struck where some were planned, and workers ended as expected."""
+        return all(each.keeps_promise for each in self.modes) and not self.surprises and not self.is_unharmed
+
+    @property
+    def is_unharmed(self) -> bool:
+        """Whether every single fault came too late, so that nothing was put to the test."""
+        return self.faults_struck == 0 and any(each.missed for each in self.modes)
 
     def as_document(self) -> dict[str, Any]:
         """The report as JSON takes it."""
@@ -114,12 +117,13 @@ def make_report(
     """Put the rounds and the last comparison together."""
     return TortureReport(
         seed=seed,
-        rounds=len(results),
+        rounds=sum(each.round.number > 0 for each in results),
         seconds=round(seconds, 1),
         without=without,
         modes=tuple(_report_mode(mode, results, found) for mode, found in differences_by_mode.items()),
         surprises=tuple(surprises),
         seconds_by_kind=_time_by_kind(results),
+        faults_struck=sum(len(each.struck) for each in results),
     )
 
 
@@ -130,20 +134,36 @@ def _report_mode(mode: str, results: Sequence[RoundResult], last: Differences) -
         chunk.guarantee is Guarantee.ABORT for each in own for chunk in (*each.round.before, *each.round.meanwhile)
     )
     ids_by_kind: dict[str, Sequence[str]] = {kind: getattr(last, kind) for kind in _KINDS}
+    found = {kind: len(ids) for kind, ids in ids_by_kind.items()}
+    unexplained: dict[str, Sequence[str]] = {}
+    for each in own:
+        for kind, ids in each.unexplained.items():
+            unexplained[kind] = [*unexplained.get(kind, ()), *ids]
     return ModeReport(
         mode=mode,
-        rounds=len(own),
+        rounds=sum(each.round.number > 0 for each in own),
         records=last.records,
         rows=last.rows,
         batches=sum(each.batches for each in own),
         survived={**survived, "transaction aborted": aborted},
         missed=sum(len(each.missed) for each in own),
-        found={kind: len(ids) for kind, ids in ids_by_kind.items()},
-        violations=find_violations(mode, last),
-        examples={kind: ids[:_IDS_SHOWN] for kind, ids in ids_by_kind.items() if ids},
-        broker_lost=len(last.broker_lost),
+        found=found,
+        violations=find_violations(mode, last) | {kind: len(ids) for kind, ids in unexplained.items()},
+        examples={kind: ids[:_IDS_SHOWN] for kind, ids in (ids_by_kind | unexplained).items() if ids},
+        doubts=tuple(_find_doubts(mode, own, last)),
+        drain_errors=tuple(f"round {each.round.number}: {error}" for each in own for error in each.drain_errors),
         stuck=next((each.stuck for each in own if each.stuck), None),
     )
+
+
+def _find_doubts(mode: str, own: Sequence[RoundResult], last: Differences) -> Iterator[str]:
+    """Say why the rounds of a mode show nothing."""
+    if last.records == 0:
+        yield "nothing was written, so nothing was shown"
+    has_struck = any(each.round.faults[:1] == (ANOMALY_FAULT,) and ANOMALY_FAULT in each.struck for each in own)
+    for anomaly in ALLOWED_BY_MODE[mode][:1]:
+        if has_struck and not getattr(last, anomaly):
+            yield f"a worker was killed between the two commits, and nothing was {anomaly}"
 
 
 def _time_by_kind(results: Sequence[RoundResult]) -> dict[str, float]:
@@ -151,7 +171,7 @@ def _time_by_kind(results: Sequence[RoundResult]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for each in results:
         kinds = {str(fault.kind) for fault in each.round.faults}
-        if len(kinds) <= 1:
+        if len(kinds) <= 1 and each.round.number > 0:
             seconds.setdefault(next(iter(kinds), "quiet"), []).append(each.seconds)
     return {kind: round(sum(some) / len(some), 1) for kind, some in sorted(seconds.items())}
 
@@ -192,7 +212,9 @@ def _cell(mode: ModeReport, kind: str) -> str:
 def _verdict(mode: ModeReport) -> str:
     if mode.keeps_promise:
         return "[green]kept[/]"
-    return "[bold red]stuck[/]" if mode.stuck else "[bold red]broken[/]"
+    if mode.stuck:
+        return "[bold red]stuck[/]"
+    return "[bold red]broken[/]" if mode.violations else "[bold red]not shown[/]"
 
 
 def explanations(report: TortureReport) -> list[str]:
@@ -204,6 +226,8 @@ def explanations(report: TortureReport) -> list[str]:
         for kind, count in each.violations.items():
             some = ", ".join(each.examples[kind][:3])
             lines.append(f"{each.mode}: {count} {kind.replace('_', ' ')}, for example {some}")
-        if each.broker_lost:
-            lines.append(f"{each.mode}: the broker acknowledged {each.broker_lost} records that its log does not hold")
+        lines.extend(f"{each.mode}: {doubt}" for doubt in each.doubts)
+        lines.extend(f"{each.mode}: drained all the same after {error}" for error in each.drain_errors)
+    if report.is_unharmed:
+        lines.append("every fault came too late, so nothing was put to the test")
     return [*lines, *(f"unexpected: {each}" for each in report.surprises)]

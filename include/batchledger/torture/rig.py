@@ -1,7 +1,8 @@
 """A stack of torture's own: its services, the proxy before two of them, and the means to kill, crash and restart each.
 
 The stack has folders and free ports of its own, so one that people work with is not touched. Kafka and PostgreSQL are
-reached through the proxy by everybody but the checker and the services themselves.
+reached through the proxy by everybody but the services themselves and, in PostgreSQL, the checker: the broker sends
+every client to the proxy, which is why the checker reads when the way is clear.
 """
 
 import dataclasses
@@ -38,6 +39,7 @@ from batchledger.torture.records import SCHEMA
 from batchledger.torture.schedule import Way
 
 _SERVICES = ("kafka", "postgres", "spark")
+_STOP_SECONDS = 20.0
 # A task that was killed is noticed soon, instead of after five minutes.
 _AIRFLOW_NOTICES_DEATHS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
@@ -89,8 +91,8 @@ class Rig:
             send_signal(process, signal.SIGKILL)
         processes.stop(lambda: self.members(service), deadline_seconds=0)
 
-    def pause(self, service: str, seconds: float) -> None:
-        """SIGSTOP to every process of a service, SIGCONT so many seconds later."""
+    def pause(self, service: str, seconds: float) -> bool:
+        """SIGSTOP to every process of a service, SIGCONT so many seconds later; whether there was one."""
         self.say(f"pausing {service}")
         stopped = self.members(service)
         for process in stopped:
@@ -98,15 +100,30 @@ class Rig:
         time.sleep(seconds)
         for process in stopped:
             send_signal(process, signal.SIGCONT)
+        return bool(stopped)
 
-    def restart_postgres(self) -> None:
-        """Its fast shutdown, which breaks every connection and needs no recovery; then the start."""
-        self.say("restarting PostgreSQL")
-        record = processes.Record.read(self.home, "postgres")
-        if record is not None and record.leader is not None:
-            send_signal(record.leader, signal.SIGINT)
-        processes.stop(lambda: self.members("postgres"), deadline_seconds=20, first_signal=signal.SIGINT)
-        self.start("postgres")
+    def restart(self, service: str) -> bool:
+        """Let a service shut down as it does when it is asked to, then start it; whether it did so in time.
+
+        PostgreSQL's fast shutdown breaks every connection and needs no recovery.
+        """
+        self.say(f"restarting {service}")
+        record = processes.Record.read(self.home, service)
+        leader = record.leader if record else None
+        has_stopped = False
+        if leader is not None:
+            send_signal(leader, signal.SIGINT if service == "postgres" else signal.SIGTERM)
+            gone, _ = psutil.wait_procs([leader], timeout=_STOP_SECONDS)
+            has_stopped = bool(gone)
+        processes.stop(lambda: self.members(service), deadline_seconds=2)
+        self.start(service)
+        return has_stopped
+
+    def track_commits(self) -> None:
+        """Let PostgreSQL note when each transaction became visible, for the checker."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("alter system set track_commit_timestamp = on")
+        self.restart("postgres")
 
     def members(self, service: str) -> list[psutil.Process]:
         """The living processes of a service."""
@@ -208,6 +225,8 @@ def build_rig(home: Home, say: Say) -> Iterator[Rig]:
             with run_proxy(target_by_port) as (kafka, warehouse):
                 links = {Way.KAFKA: kafka, Way.WAREHOUSE: warehouse}
                 rig = Rig(home, ports, advertised, Credentials.of(home), links, say)
+                rig.start("postgres")
+                rig.track_commits()
                 rig.start(*_SERVICES)
                 yield rig
         finally:

@@ -74,7 +74,10 @@ def _describe(result: RoundResult) -> str:
         notes.extend(f"[bold red]{mode}: {count} {kind}[/]" for kind, count in violations.items())
     if result.differences_by_mode and not notes:
         notes.append("[green]log and target compared[/]")
+    notes.extend(f"[bold red]unexplained: {len(ids)} {kind}[/]" for kind, ids in result.unexplained.items())
+    notes.extend(f"[dim]drained after {escape(error)}[/]" for error in result.drain_errors)
+    name = f"{result.round.number:>4}" if result.round.number else "warm"
     return (
-        f"{result.round.number:>4} {result.round.mode:<14} {result.seconds:>5.1f} s  {result.batches} batches  "
+        f"{name} {result.round.mode:<14} {result.seconds:>5.1f} s  {result.batches} batches  "
         f"{'; '.join([*(faults or ['[dim]quiet[/]']), *notes])}"
     )

@@ -15,11 +15,13 @@ from psycopg import sql
 from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode
 from batchledger.config import PipelineConfig
 from batchledger.database import connect, transaction
+from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
 from batchledger.pipeline import Platform
 from batchledger.planning import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
+from batchledger.sinks.postgres import PostgresSink
 from batchledger.torture.schedule import PLAN_CHOSEN, Protection
 from batchledger.wiring import build_platform, ledger_dsn
 
@@ -33,7 +35,9 @@ def build_platform_without(protection: Protection | None, pipeline: PipelineConf
         case None:
             return platform
         case Protection.FENCING:
-            return replace(platform, ledger=UnfencedLedger(ledger_dsn(pipeline)))
+            dsn, sink = ledger_dsn(pipeline), cast("PostgresSink", platform.sink)
+            keeping = KeepingSink(sink.dsn, sink.table)
+            return replace(platform, ledger=UnfencedLedger(dsn), sink=keeping, evidence=KeepingEvidence(dsn))
         case Protection.COMPARE_AND_SWAP:
             return replace(platform, ledger=OverwritingLedger(ledger_dsn(pipeline), crash))
         case Protection.READ_COMMITTED:
@@ -98,6 +102,20 @@ class OverwritingLedger(PostgresLedger):
         """Lend the careless one."""
         with super().publication(attempt, expected) as careful:
             yield OverwritingPublication(careful.connection, careful.attempt)
+
+
+class KeepingSink(PostgresSink):
+    """Leaves the staging of superseded attempts; without it a stale process could not publish."""
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """Leave it."""
+
+
+class KeepingEvidence(PostgresEvidence):
+    """As above."""
+
+    def drop(self, attempt: Attempt) -> None:
+        """Leave it."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from batchledger.torture.records import Guarantee
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly_once", "at_least_once", "at_most_once"
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 
+FIRST_PARTITIONS = 2
+MOST_PARTITIONS = 6
+
 BETWEEN_COMMITS = "between_commits"
 STAGING_POINTS = ("plan_stored", "attempt_opened", "staging_sealed", "staged", "audited")
 PUBLISHING_POINTS = ("positions_moved", "rows_moved", "before_commit")
@@ -29,9 +32,10 @@ PLAN_CHOSEN = "plan_chosen"
 class Protection(StrEnum):
     """What can be switched off, one at a time, to see that the checker notices.
 
-    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, and overlaps
-    not refused, because each of these alone would catch it. COMPARE_AND_SWAP: positions are overwritten, and overlaps
-    not refused. READ_COMMITTED: aborted records are read. ONE_TRANSACTION: rows and position are committed apart.
+    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, overlaps not
+    refused and superseded staging not dropped, because each of these alone would catch it. COMPARE_AND_SWAP: positions
+    are overwritten, and overlaps not refused. READ_COMMITTED: aborted records are read. ONE_TRANSACTION: rows and
+    position are committed apart.
     """
 
     FENCING = "fencing"
@@ -45,10 +49,13 @@ class FaultKind(StrEnum):
 
     KILL_WORKER = "worker killed"
     KILL_WORKER_AT_RANDOM = "worker killed at random"
+    STOP_WORKER = "worker stopped cleanly"
     PAUSE_WORKER = "worker paused, woken later"
     TWO_WORKERS = "two workers at once"
     KILL_SPARK = "Spark server killed"
+    RESTART_SPARK = "Spark server restarted"
     KILL_BROKER = "broker killed"
+    RESTART_BROKER = "broker restarted"
     CRASH_POSTGRES = "PostgreSQL crashed"
     RESTART_POSTGRES = "PostgreSQL restarted"
     PAUSE_SPARK = "Spark server paused"
@@ -90,6 +97,10 @@ class Fault:
         way = f" to {self.way}" if self.way else ""
         point = f" at {self.point}" if self.point else ""
         return f"{self.kind}{way}{point}"
+
+
+ANOMALY_FAULT = Fault(FaultKind.KILL_WORKER, BETWEEN_COMMITS)
+"""In the weaker modes it shows what they allow, each time that it strikes a batch with rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +145,11 @@ def plan_rounds(seed: int, rounds: int, modes: Sequence[str]) -> list[Round]:
     return planned
 
 
+def plan_warm_up(mode: str) -> Round:
+    """Return the round before the first one: nothing strikes, so that nothing may be missing in any mode."""
+    return Round(0, mode, (Chunk(Guarantee.IDEMPOTENT, 20), Chunk(Guarantee.COMMIT, 20)), ())
+
+
 def plan_control(seed: int, rounds: int, without: Protection) -> list[Round]:
     """Return rounds of exactly_once in which each meets the fault that the protection stands against."""
     chance = random.Random(seed)  # noqa: S311
@@ -160,20 +176,24 @@ def _choose_airflow_rounds(chance: random.Random, rounds: int, modes: int) -> ra
 
 
 def _choose_chunks(chance: random.Random, most: int) -> tuple[Chunk, ...]:
+    """Return chunks of which the first is never aborted, so that each round has something to lose."""
     guarantees = (Guarantee.IDEMPOTENT, Guarantee.COMMIT, Guarantee.COMMIT, Guarantee.ABORT)
-    return tuple(
-        Chunk(chance.choice(guarantees), chance.randrange(1, 60)) for _ in range(chance.randrange(1, most + 1))
-    )
+    chosen = [chance.choice(guarantees[:-1]), *(chance.choice(guarantees) for _ in range(chance.randrange(most)))]
+    return tuple(Chunk(guarantee, chance.randrange(1, 60)) for guarantee in chosen)
 
 
 def _draw(mode: str, chance: random.Random) -> Iterator[tuple[Fault, ...]]:
     """Deal faults for ever. In a weaker mode the first deal is the one that shows its anomaly."""
     if mode != EXACTLY_ONCE:
-        yield (Fault(FaultKind.KILL_WORKER, BETWEEN_COMMITS),)
+        yield (ANOMALY_FAULT,)
     waiting: list[tuple[Fault, ...]] = []
+    partitions = FIRST_PARTITIONS
     while True:
         if not waiting:
             waiting = _make_deck(mode, chance)
+            if partitions < MOST_PARTITIONS:
+                partitions += 1
+                waiting.append((Fault(FaultKind.ADD_PARTITION),))
             chance.shuffle(waiting)
         dealt = waiting.pop()
         # Now and then a fault meets those who are just recovering from another one.
@@ -199,7 +219,9 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         Fault(kinds.CRASH_POSTGRES, "attempt_opened", chance.uniform(0, 0.7)),
         Fault(kinds.RESTART_POSTGRES, chance.choice(points)),
         Fault(kinds.KILL_BROKER, "attempt_opened", chance.uniform(0, 0.5)),
-        Fault(kinds.KILL_BROKER, chance.choice(("plan_stored", "committed"))),
+        Fault(kinds.RESTART_BROKER, chance.choice(("plan_stored", "committed"))),
+        Fault(kinds.RESTART_SPARK, "attempt_opened", chance.uniform(0, 0.7)),
+        *(Fault(kinds.STOP_WORKER, point) for point in (chance.choice(STAGING_POINTS), chance.choice(publishing))),
         Fault(kinds.KILL_SPARK, "attempt_opened", chance.uniform(0, 0.7)),
         Fault(kinds.PAUSE_SPARK, "attempt_opened", chance.uniform(0, 0.7)),
         Fault(kinds.PAUSE_BROKER, "attempt_opened", chance.uniform(0, 0.5)),
@@ -211,7 +233,6 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         *(Fault(kinds.LOSE_COMMIT_REPLY, point) for point in ("before_commit", chance.choice(publishing))),
         Fault(chance.choice((kinds.COMMIT_LATE, kinds.ABORT_LATE))),
         Fault(kinds.EXPIRE_RECORDS),
-        Fault(kinds.ADD_PARTITION),
     ]
     quiet: tuple[Fault, ...] = ()
     return [*((fault,) for fault in faults), *[quiet] * (len(faults) // 3)]

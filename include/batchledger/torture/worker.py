@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Self
 
+from batchledger.batch import DeliveryMode
+from batchledger.errors import BatchledgerError, FencedError, RowsLostError, StagingLostError
 from batchledger.torture.sabotage import build_platform_without
 from batchledger.torture.schedule import Protection
 
@@ -33,12 +36,16 @@ PRELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a worker has to do. ``without`` names the protection that is switched off, if one is."""
+    """What a worker has to do. ``without`` names the protection that is switched off, if one is.
+
+    ``may_lose_staging``: PostgreSQL is to crash meanwhile, which empties staging.
+    """
 
     pipeline: str
     run: str
     gates: tuple[str, ...] = ()
     without: Protection | None = None
+    may_lose_staging: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,17 @@ class Worker:
         while self.ending is None and self._receive(deadline - time.monotonic()):
             self.go_on()
         self.process.join(max(0.0, deadline - time.monotonic()))
+        return not self.process.is_alive()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, or is paused."""
+        return self.process.is_alive()
+
+    def stop(self, seconds: float) -> bool:
+        """SIGTERM, after which a worker leaves every block that it is in; whether it ended in time."""
+        self.process.terminate()
+        self.process.join(seconds)
         return not self.process.is_alive()
 
     def kill(self) -> None:
@@ -146,7 +164,18 @@ def _work(order: Order, channel: Connection, log_file: Path) -> None:
     with log_file.open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
+    # As a task of Airflow does: whatever is open is closed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     channel.send(_run_batches(order, channel))
+
+
+def is_expected(error: BatchledgerError, delivery: DeliveryMode, *, may_lose_staging: bool) -> bool:
+    """Whether a fault may end a batch with this error; anything else would need a person who is not there."""
+    if isinstance(error, StagingLostError):
+        return may_lose_staging
+    if isinstance(error, RowsLostError):
+        return delivery is DeliveryMode.AT_MOST_ONCE
+    return error.retryable or isinstance(error, FencedError)
 
 
 def _run_batches(order: Order, channel: Connection) -> Ending:
@@ -154,7 +183,6 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
 
     from batchledger import run_batch
     from batchledger.config import load_pipeline
-    from batchledger.errors import BatchledgerError
 
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
     logger = logging.getLogger("batchledger")
@@ -166,13 +194,15 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
             channel.recv()
 
     published: list[int] = []
+    pipeline = load_pipeline(order.pipeline)
     try:
-        platform = build_platform_without(order.without, load_pipeline(order.pipeline), stop_at_gate)
+        platform = build_platform_without(order.without, pipeline, stop_at_gate)
         while batch := run_batch.run_once(platform, order.run):
             published.append(batch.batch_id)
     except BatchledgerError as error:
         logger.warning("%s: %s", type(error).__name__, error)
-        return Ending(tuple(published), f"{type(error).__name__}: {error}")
+        expected = is_expected(error, pipeline.delivery, may_lose_staging=order.may_lose_staging)
+        return Ending(tuple(published), f"{type(error).__name__}: {error}", expected)
     except Exception as error:
         # The edge of the process: whatever it is, the one who started it is told.
         logger.exception("unexpected")
