@@ -125,9 +125,15 @@ class TestPipeline:
         )
         return [name for (name,) in rows]
 
+    def count_copies(self) -> Counter[str]:
+        """How often each message id is visible; empty when there is no target yet."""
+        if not self.count_target_rows():
+            return Counter()
+        return Counter(message_id for (message_id,) in self.query("select message_id from {target}"))
+
     def find_differences(self) -> dict[str, int]:
         """Compare what was sent with what is visible, by message id: how often too few (< 0) or too many (> 0)."""
-        visible = Counter(row[0] for row in self.query("select message_id from {target}"))
+        visible = self.count_copies()
         visible.subtract(Counter(self.sent))
         return {message_id: surplus for message_id, surplus in visible.items() if surplus}
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from time import monotonic, sleep
 from typing import Protocol
 from uuid import uuid4
 
@@ -17,7 +16,7 @@ from batchledger.kafka.log import KafkaLog
 from batchledger.offsets import TopicPartition
 from batchledger.ports import SourceLog
 from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
-from tests.support import wait_until
+from tests.support import delete_topic, wait_until
 
 DEADLINE_SECONDS = 30.0
 
@@ -149,12 +148,7 @@ class KafkaSource:
         return TopicPartition(self.topic, count)
 
     def delete_topic(self) -> None:
-        admin = AdminClient(dict(self._options))
-        admin.delete_topics([self.topic])[self.topic].result(DEADLINE_SECONDS)
-        deadline = monotonic() + DEADLINE_SECONDS
-        while self.topic in admin.list_topics(timeout=DEADLINE_SECONDS).topics:
-            assert monotonic() < deadline, f"topic {self.topic} is still there"
-            sleep(0.05)
+        delete_topic(self._options, self.topic)
 
     def append(self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP) -> None:
         self._write(Producer({**self._options, "enable.idempotence": True}), partition, count, at)

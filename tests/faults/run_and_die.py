@@ -1,17 +1,15 @@
 """Run one batch of a pipeline in a process of its own that gets a signal when it passes a named crash point.
 
 SIGKILL: the process really ends there, no handler runs, connections are left to the services to notice. SIGSTOP: it is
-paused, as by a hypervisor or a long garbage collection, until it is woken. The process is forked from a server that has
-the heavy imports behind it, so that a death costs two seconds instead of eight.
+paused, as by a hypervisor or a long garbage collection, until it is woken.
 """
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 
 import psutil
 
@@ -19,10 +17,10 @@ from batchledger import run_batch
 from batchledger.config import load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.wiring import build_platform
+from tests.forked import fork_server
 from tests.support import wait_until
 
 WAIT_SECONDS = 240
-_HEAVY = ["pyspark.sql.connect.session", "great_expectations", "batchledger.spark.stager", "batchledger.wiring"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,9 @@ def start_run(
     pipeline: str, run: str, point: str = "none", sent: signal.Signals = signal.SIGKILL, batch_id: int | None = None
 ) -> Run:
     """Start a run of one batch that gets the signal when it passes the point."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = _server().Process(target=_run, args=(pipeline, run, point, sent, batch_id, theirs), daemon=True)
+    context = fork_server()
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(pipeline, run, point, sent, batch_id, theirs), daemon=True)
     process.start()
     theirs.close()
     return Run(process, ours)
@@ -70,12 +69,6 @@ def start_run(
 def run_until_killed(pipeline: str, run: str, point: str) -> None:
     """Run one batch; return when it has been killed at the point."""
     start_run(pipeline, run, point).wait_until_killed()
-
-
-def _server() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_HEAVY)
-    return context
 
 
 def _run(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import psutil
 
 from batchledger.ledger.migrate import migrate
-from batchledger.stack import local_stack
+from batchledger.stack import local_stack, processes
 from batchledger.stack.home import Home, Ports
 from batchledger.stack.processes import Record
 from tests.conftest import SERVICES, choose_free_ports
@@ -35,16 +35,17 @@ class Server:
         leader.wait(30)
 
     def crash(self) -> None:
-        """End it and its children by SIGKILL."""
-        leader = self._leader
-        members = [leader, *leader.children(recursive=True)]
-        leader.kill()
-        psutil.wait_procs(members, timeout=30)
+        """End every process of it by SIGKILL; none is left afterwards."""
+        processes.stop(self.find_processes, deadline_seconds=30, first_signal=signal.SIGKILL)
 
     def kill(self) -> None:
         """Crash it, so that it has to recover; then start it again."""
         self.crash()
         self.up()
+
+    def find_processes(self) -> list[psutil.Process]:
+        """Its living processes, parents first."""
+        return processes.find_members(self.home, [self.service])[self.service]
 
     def restart(self) -> None:
         """Stop it, then start it again."""

@@ -42,11 +42,18 @@ def pipeline(workplace: Workplace, server: Server, monkeypatch: pytest.MonkeyPat
     return pipeline
 
 
-POINTS = ["plan_stored", "attempt_opened", "staging_sealed", "staged", "audited", "rows_moved", "before_commit"]
+# A kill empties unlogged staging; either one ends an open transaction. Between transactions a restart changes nothing.
+FAULTS = [
+    ("kill", "staged"),
+    ("kill", "audited"),
+    ("kill", "rows_moved"),
+    ("kill", "before_commit"),
+    ("restart", "rows_moved"),
+    ("restart", "before_commit"),
+]
 
 
-@pytest.mark.parametrize("fault", ["kill", "restart"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("fault", "point"), FAULTS)
 def test_database_that_goes_away_leaves_the_batch_resumable(
     pipeline: TestPipeline, server: Server, fault: str, point: str
 ) -> None:
@@ -80,23 +87,29 @@ def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: Test
     pipeline.assert_exact()
 
 
+def pause_wal_writer(server: Server) -> None:
+    """Let nobody write to disk what a commit has not waited for."""
+    (writer,) = (each for each in server.find_processes() if "walwriter" in " ".join(each.cmdline()))
+    writer.suspend()
+
+
 def test_s114_acknowledged_commit_that_a_crash_loses_takes_rows_and_position_with_it(
     pipeline: TestPipeline, server: Server
 ) -> None:
-    """``synchronous_commit = off`` may lose the last commit; both are lost or none, and the next run heals it."""
+    """With ``synchronous_commit = off`` the last commit is lost; both are lost, and the next run heals it."""
     run_batch.run_once(pipeline.platform(), "first")
     pipeline.send(30)
     with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
         connection.execute("alter system set synchronous_commit = off")
-        connection.execute("alter system set wal_writer_delay = '10s'")
         connection.execute("select pg_reload_conf()")
+    pause_wal_writer(server)
     try:
         crash = Interrupt("committed", server.kill)
         with contextlib.suppress(BatchledgerError):
             run_batch.run_once(pipeline.platform(crash=crash), "lost")
         assert crash.has_acted
         next_offsets = {each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)}
-        assert (pipeline.count_target_rows(), next_offsets) in [(30, {15}), (60, {30})]
+        assert (pipeline.count_target_rows(), next_offsets) == (30, {15})
     finally:
         with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
             connection.execute("alter system reset all")

@@ -9,7 +9,7 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.batch import Attempt, BatchState
-from batchledger.errors import OutcomeUnknownError
+from batchledger.errors import FencedError, OutcomeUnknownError
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
 from tests.faults.run_and_die import start_run
@@ -36,11 +36,21 @@ def test_paused_process_that_wakes_up_after_another_run_is_fenced_and_leaves_not
     assert pipeline.list_staging() == []
 
 
-@pytest.mark.parametrize("point", ["positions_moved", "rows_moved", "before_commit"])
+LOST_IN_TRANSACTION = {
+    "positions_moved": "ServiceUnavailableError: could not publish",
+    "rows_moved": "OutcomeUnknownError: the connection was lost in the COMMIT",
+    "before_commit": "OutcomeUnknownError: the connection was lost in the COMMIT",
+}
+
+
+@pytest.mark.parametrize("point", LOST_IN_TRANSACTION)
 def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_the_server_has_ended_its_session(
     workplace: Workplace, point: str
 ) -> None:
-    """S61, S105: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand."""
+    """S61, S105: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand.
+
+    It learns only that its connection is gone; by whom it was fenced it is told when it tries again.
+    """
     pipeline = workplace.create()
     pipeline.send(30)
     paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
@@ -50,9 +60,13 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
         "where state = 'idle in transaction' and datname = current_database()"
     )
     assert ended == [(True,)]
-    assert run_batch.run_once(pipeline.platform(), "overtaking") is not None
+    overtaking = run_batch.run_once(pipeline.platform(), "overtaking")
+    assert overtaking is not None
     paused.wake()
-    paused.wait()
+    assert paused.wait().startswith(LOST_IN_TRANSACTION[point])
+    with pytest.raises(FencedError, match="run paused changes nothing") as told:
+        run_batch.publish(pipeline.platform(), overtaking.batch_id, "paused")
+    assert "is fenced by attempt 2 of run overtaking, which has it" in str(told.value)
     pipeline.assert_exact()
     assert pipeline.list_staging() == []
 
@@ -85,18 +99,26 @@ def test_transaction_of_a_paused_process_is_ended_by_the_server(workplace: Workp
 
 @pytest.mark.parametrize("runs", [("airflow", "cli"), ("twin", "twin")], ids=["two runs", "two schedulers, one run"])
 def test_two_processes_at_once_publish_the_batch_once(workplace: Workplace, runs: tuple[str, str]) -> None:
-    """S55, S101: a CLI run beside an Airflow run, or one task started by two schedulers; no order is arranged."""
+    """S55, S101: a CLI run beside an Airflow run, or one task started by two schedulers.
+
+    Both have opened an attempt before either goes on; which of them is the later one is not arranged.
+    """
     pipeline = workplace.create()
     pipeline.send(30)
-    outcomes = sorted(each.wait() for each in [start_run(pipeline.name, run) for run in runs])
-    assert "done" in outcomes or all("FencedError" in each for each in outcomes)
-    while run_batch.run_once(pipeline.platform(), "after them") is not None:
-        pass
+    both = [start_run(pipeline.name, run, "attempt_opened", signal.SIGSTOP) for run in runs]
+    for each in both:
+        each.wait_until_paused()
+    for each in both:
+        each.wake()
+    loser, winner = sorted((each.wait(), run) for each, run in zip(both, runs, strict=True))
+    assert winner[0] == "done"
+    assert loser[0].startswith("FencedError")
+    assert f"attempt 1 of run {loser[1]} is fenced by attempt 2 of run {winner[1]}, which has the batch" in loser[0]
+    assert run_batch.run_once(pipeline.platform(), "after them") is None
     pipeline.assert_exact()
-    published = pipeline.query(
-        "select count(*) from batchledger.batch where pipeline = %s and state = 'published'", pipeline.name
-    )
-    assert published == [(1,)]
+    assert pipeline.list_staging() == []
+    batches = pipeline.query("select attempt, state from batchledger.batch where pipeline = %s", pipeline.name)
+    assert batches == [(2, "published")]
 
 
 def test_publication_waits_for_the_one_before_it_and_is_not_lost(workplace: Workplace) -> None:
@@ -113,9 +135,10 @@ def test_publication_waits_for_the_one_before_it_and_is_not_lost(workplace: Work
     )
     first.wake()
     assert first.wait() == "done"
-    second.wait()
+    assert "cannot be attempted again: attempt 1 of run first has it published" in second.wait()
     assert run_batch.run_once(pipeline.platform(), "third") is None
     pipeline.assert_exact()
+    assert pipeline.list_staging() == []
 
 
 class LateReplyLedger(PostgresLedger):

@@ -1,4 +1,8 @@
-"""The command line as scripts use it: one JSON document on standard output, and exit codes that say what happened."""
+"""The command line as scripts use it: one JSON document on standard output, and exit codes that say what happened.
+
+Every command runs in a process of its own. Most are forked with the heavy imports behind them; what an import may spoil
+is shown by two that start from nothing.
+"""
 
 import json
 import os
@@ -12,22 +16,39 @@ import psycopg
 from confluent_kafka import Producer
 
 from tests.conftest import ROOT, SERVICES
+from tests.forked import run_command
 from tests.support import Workplace, delete_records
 
 
 def batchledger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
+    return run_command(arguments, os.environ | environment)
+
+
+def batchledger_from_nothing(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a shell does, with a new interpreter."""
     command = [sys.executable, "-c", "from batchledger.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment
-    )
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def ask(*arguments: str, **environment: str) -> Any:
     """Run a command that has to succeed and return its JSON."""
-    done = batchledger(*arguments, "--json", **environment)
+    return read_answer(batchledger(*arguments, "--json", **environment))
+
+
+def read_answer(done: subprocess.CompletedProcess[str]) -> Any:
+    """The one JSON document of a command that has succeeded."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_whole_run_from_nothing_prints_one_json_document_and_nothing_else(workplace: Workplace) -> None:
+    """Airflow, Spark and Great Expectations are imported on the way, and have a lot to say."""
+    pipeline = workplace.create()
+    pipeline.send(4)
+    (published,) = read_answer(batchledger_from_nothing("run", pipeline.name, "--json"))
+    assert published["state"] == "published"
+    pipeline.assert_exact()
 
 
 def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(workplace: Workplace) -> None:
@@ -83,7 +104,8 @@ def test_usage_and_configuration_errors_exit_with_2(workplace: Workplace) -> Non
 
 
 def test_a_failure_is_one_message_without_a_trace(workplace: Workplace) -> None:
-    done = batchledger("plan", "no_such_pipeline")
+    done = batchledger_from_nothing("plan", "no_such_pipeline")
+    assert done.returncode == 2
     assert "there is no pipeline 'no_such_pipeline'" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert done.stdout == ""
@@ -99,7 +121,7 @@ def test_a_loss_stops_the_pipeline_until_a_person_accepts_exactly_what_the_error
     refused = batchledger("run", pipeline.name)
     assert refused.returncode == 3
     lost = f"{pipeline.name}[1] 10..25"
-    assert f'accept-loss PIPELINE "{lost}" --reason WHY' in refused.stderr
+    assert f'accept-loss {pipeline.name} "{lost}" --reason WHY' in refused.stderr
     too_much = batchledger("accept-loss", pipeline.name, f"{pipeline.name}[1] 10..26", "--reason", "no")
     assert too_much.returncode == 2
     assert f"lost are {lost}" in too_much.stderr

@@ -8,8 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ from batchledger.stack import local_stack, processes
 from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.processes import STACK_COOKIE, Record
 from batchledger.stack.status import ServiceState, look_at_stack
+from tests.support import wait_until
 
 SERVICES = ("kafka", "postgres", "spark")
 
@@ -52,13 +52,6 @@ def remove(home: Home) -> None:
 
 def pids(home: Home) -> dict[str, int | None]:
     return {name: record.pid if (record := Record.read(home, name)) else None for name in SERVICES}
-
-
-def wait_until(holds: Callable[[], object], deadline_seconds: float = 60) -> None:
-    end = time.monotonic() + deadline_seconds
-    while not holds():
-        assert time.monotonic() < end, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def processes_of(home: Home) -> list[psutil.Process]:

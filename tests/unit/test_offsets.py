@@ -113,6 +113,7 @@ def test_ranges_intersect_exactly_when_they_share_an_offset(one: OffsetRange, ot
 
 @given(range_lists)
 def test_merging_keeps_every_offset_and_adds_none(ranges: list[OffsetRange]) -> None:
+    """S10: pieces of a partition that touch or overlap become one range."""
     merged = merge_ranges(ranges)
     assert offsets_of(merged) == sorted(set(offsets_of(ranges)))
     assert are_canonical(merged)
