@@ -100,7 +100,7 @@ class PlatformMachine(Actions):
         """Up to three batches are published, more records lie there, and two schedulers begin to plan."""
         self.open(origins, limit, published)
         for _ in range(2):
-            self.start_run()
+            self.let(self.launch("run"), slices=1)
 
     # Producers, retention and administrators.
 
