@@ -255,25 +255,25 @@ def balance_batch(facts: Sequence[RangeFacts], policy: HolePolicy, has_transform
 
 # What to say of holes that the balance does not explain.
 _REMARK_BY_CLASS = {
-    "aborted": " (where transactions write to the topic, set source.holes: transactional)",
-    "markers": " (where transactions write to the topic, set source.holes: transactional)",
-    "compacted": " (the topic is compacted: set source.holes: compacted)",
-    "unread": " (committed records that the stage step did not return: stage the batch again)",
-    "expired": " (removed from Kafka since, so that nothing can be said of them)",
-    "unclear": " (markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell)",
+    "aborted": "where transactions write to the topic, set source.holes: transactional",
+    "markers": "where transactions write to the topic, set source.holes: transactional",
+    "compacted": "the topic is compacted: set source.holes: compacted",
+    "unread": "unread are committed records that the stage step did not return: stage the batch again",
+    "expired": "expired were removed from Kafka since, so that nothing can be said of them",
+    "unclear": "unclear are markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell",
 }
 
 
 def describe_holes(facts: Sequence[RangeFacts], balances: Sequence[Balance]) -> str:
     """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none.
 
-    A class that the balances do not explain comes with what to do about it.
+    What the balances do not explain comes with what to do about it, in parentheses.
     """
     totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
-    explained = {name: sum(getattr(each, name, 0) for each in balances) for name in totals}
-    found = [
-        f"{name} {total:,}{_REMARK_BY_CLASS[name] if explained[name] < total else ''}"
-        for name, total in totals.items()
-        if total
-    ]
-    return f"holes: {', '.join(found)}" if found else ""
+    found = {name: total for name, total in totals.items() if total}
+    if not found:
+        return ""
+    explained = {name: sum(getattr(each, name, 0) for each in balances) for name in found}
+    remarks = dict.fromkeys(_REMARK_BY_CLASS[name] for name, total in found.items() if explained[name] < total)
+    counts = ", ".join(f"{name} {total:,}" for name, total in found.items())
+    return f"holes: {counts} ({'; '.join(remarks)})" if remarks else f"holes: {counts}"
