@@ -25,13 +25,17 @@ from batchledger.stack.processes import Record
 from tests.conftest import SERVICES
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
 
+SILENT = "accepts and says nothing"
+silent_only = pytest.mark.parametrize("silent_port", [SILENT], indirect=True)
+"""For steps that wait to the end of their patience: the client that waits is asked about both kinds once."""
 
-@pytest.fixture(params=["refuses", "accepts and says nothing"])
+
+@pytest.fixture(params=["refuses", SILENT])
 def silent_port(request: pytest.FixtureRequest) -> Iterator[int]:
     """A port where no service answers."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        if request.param == "accepts and says nothing":
+        if request.param == SILENT:
             held.listen()
         yield held.getsockname()[1]
 
@@ -188,6 +192,7 @@ def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace:
     assert pipeline.list_staging() == []
 
 
+@silent_only
 def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
     workplace: Workplace, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +210,7 @@ def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
     assert caught.value.retryable
 
 
+@silent_only
 def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_staging(
     workplace: Workplace, silent_port: int
 ) -> None:
