@@ -4,10 +4,11 @@ import pickle
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from batchledger.accounting import StagedRange, WitnessedRange
 from batchledger.database import transaction
-from batchledger.errors import OutcomeUnknownError
+from batchledger.errors import OutcomeUnknownError, TargetChangedError
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -29,6 +30,23 @@ def test_writers_can_be_sent_to_another_process(warehouse_dsn: str) -> None:
         warehouse.sink.seal_staging(attempt, [0])
         assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 3, 0)]
         assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+
+
+def test_check_finds_what_the_target_would_refuse_only_at_commit(warehouse_dsn: str) -> None:
+    """At most once would else move the position first: a deferred constraint is judged when all else is done."""
+    for warehouse in open_postgres(warehouse_dsn):
+        life.take_to_published(warehouse, FIRST)
+        with psycopg.connect(warehouse_dsn) as connection:
+            target = sql.Identifier(warehouse.schema, "orders")
+            connection.execute(sql.SQL("truncate {}").format(target))
+            rule = "alter table {} add unique (_partition) deferrable initially deferred"
+            connection.execute(sql.SQL(rule).format(target))
+        attempt = life.take_to_audited(warehouse, OffsetRange(FIRST.partition, 3, 5))
+        with (
+            pytest.raises(TargetChangedError, match="duplicate key"),
+            warehouse.ledger.publication(attempt) as publication,
+        ):
+            warehouse.sink.check(publication)
 
 
 def test_s66_lost_reply_to_a_commit_is_never_told_as_nothing_changed(warehouse_dsn: str) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from batchledger.cli import app
 from batchledger.errors import ConfigurationError
 from tests.conftest import SERVICES, Kafka
-from tests.support import TestPipeline, Workplace
+from tests.support import TestPipeline, Workplace, delete_records
 
 
 def call_produce(pipeline: str, *arguments: str) -> Result:
@@ -44,6 +44,15 @@ def test_produce_tells_what_became_of_the_records(
     assert (told["topic"], told["already_there"], told["sent"], told["failed"]) == (pipeline.name, 0, 30, 0)
     assert {name: told[name] for name in expected} == expected
     assert told["explanation"]
+
+
+def test_produce_goes_on_after_the_beginning_of_the_topic_has_expired(kafka: Kafka, pipeline: TestPipeline) -> None:
+    order = ("--records", "30", "--partitions", "1", "--json")
+    assert call_produce(pipeline.name, *order).exit_code == 0
+    delete_records(kafka.options, pipeline.name, 0, before_offset=10)
+    done = call_produce(pipeline.name, *order)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["offsets_gained"] == 30
 
 
 def test_produce_shows_a_table_and_what_the_guarantee_means(pipeline: TestPipeline) -> None:
