@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 
 from batchledger.batch import Attempt
 from batchledger.errors import ConfigurationError, OutcomeUnknownError, ServiceUnavailableError, StagingLostError
+from batchledger.offsets import OffsetRange
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,16 @@ def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
     with translate_errors(action), connect(dsn) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read read only")
         yield cursor
+
+
+def ranges_as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    """Return ranges as the parameters of a statement that unnests them: topics, partitions, starts, untils."""
+    return {
+        "topics": [each.partition.topic for each in ranges],
+        "partitions": [each.partition.partition for each in ranges],
+        "starts": [each.start for each in ranges],
+        "untils": [each.until for each in ranges],
+    }
 
 
 def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:

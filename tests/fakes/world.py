@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy, IntegrityCheck
-from batchledger.batch import DeliveryMode
+from batchledger.batch import Batch, DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
@@ -102,3 +102,11 @@ def assert_exactly_once(world: World) -> None:
 def staged_twice(rows: Rows) -> Rows:
     """A fault: the first row of every range is written twice."""
     return rows[:1] + rows
+
+
+def stage_and_audit(platform: Platform, run: str) -> Batch:
+    """Take a batch up to its publication."""
+    batch = run_batch.plan(platform, run)
+    assert batch is not None
+    run_batch.stage(platform, batch.batch_id, run)
+    return run_batch.audit(platform, batch.batch_id, run)

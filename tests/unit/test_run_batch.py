@@ -8,7 +8,7 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import HoleEvidence, HolePolicy, IntegrityCheck
-from batchledger.batch import Batch, BatchState, DeliveryMode, LogState
+from batchledger.batch import BatchState, DeliveryMode, LogState
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -22,7 +22,6 @@ from batchledger.errors import (
     UnknownBatchError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
 from tests.fakes.crash import (
     CrashOnce,
@@ -35,7 +34,7 @@ from tests.fakes.crash import (
 from tests.fakes.ledger import ALL_PROTECTIONS, CommitFault, MemoryLedger, Protection
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
 from tests.fakes.work import MemoryStager
-from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, staged_twice
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CRASH_POINTS = crash_points(DeliveryMode.EXACTLY_ONCE)
@@ -50,13 +49,6 @@ def world() -> World:
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
     return world
-
-
-def stage_and_audit(platform: Platform, run: str) -> Batch:
-    batch = run_batch.plan(platform, run)
-    assert batch is not None
-    run_batch.stage(platform, batch.batch_id, run)
-    return run_batch.audit(platform, batch.batch_id, run)
 
 
 def test_one_batch_publishes_every_record_once_and_moves_the_position(world: World) -> None:

@@ -28,7 +28,7 @@ from batchledger.ports import Publication, Stager
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger, MemoryPublication
 from tests.fakes.sink import MemorySink
-from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -169,10 +169,7 @@ def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) 
 
 def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocked(world: World) -> None:
     platform = world.process()
-    planned = run_batch.plan(platform, "run-1")
-    assert planned is not None
-    run_batch.stage(platform, planned.batch_id, "run-1")
-    run_batch.audit(platform, planned.batch_id, "run-1")
+    audited = stage_and_audit(platform, "run-1")
 
     @dataclass(frozen=True)
     class RefusingSink(MemorySink):
@@ -187,7 +184,7 @@ def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocke
 
     late = replace(platform, sink=RefusingSink(world.database, "orders"), ledger=LateLedger(world.database))
     with pytest.raises(BatchBlockedError, match="accepted_by_target: batch 1 of orders_copy cannot be ordered"):
-        run_batch.publish(late, planned.batch_id, "run-1")
+        run_batch.publish(late, audited.batch_id, "run-1")
 
 
 @dataclass

@@ -110,17 +110,12 @@ class BatchHistory:
 
 @dataclass(frozen=True, slots=True)
 class PublishedHistory:
-    """What the proof needs of the ledger.
-
-    ``between_commits`` are the batches whose rows are committed while their position is not yet (at_least_once). A
-    blocked one is not among them: it is not about to be published.
-    """
+    """What the proof needs of the ledger."""
 
     positions: Sequence[Position]
     ranges: Sequence[PublishedRange]
     quarantined: Mapping[TargetKey, int]
     duplicates: Mapping[TargetKey, int]
-    between_commits: frozenset[int]
 
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
@@ -195,13 +190,21 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
             [pipeline],
         )
         duplicates = _counts(cursor)
+    return PublishedHistory(positions, ranges, quarantined, duplicates)
+
+
+def list_batches_that_may_show_rows(dsn: str, pipeline: str) -> frozenset[int]:
+    """Return the live batches that are published, or whose rows are committed while the position is not yet.
+
+    The latter are open batches of at_least_once. A blocked one is not among them: nobody is about to publish it.
+    """
+    with transaction(dsn, f"list the batches of {pipeline} that may show rows") as cursor:
         cursor.execute(
-            "select batch_id from batchledger.batch where pipeline = %s and rows_published_at is not null "
-            "and state not in ('published', 'discarded', 'blocked')",
+            "select batch_id from batchledger.batch where pipeline = %s and lane = 'live' and (state = 'published' "
+            "or rows_published_at is not null and state not in ('discarded', 'blocked'))",
             [pipeline],
         )
-        between_commits = frozenset(batch_id for (batch_id,) in cursor)
-    return PublishedHistory(positions, ranges, quarantined, duplicates, between_commits)
+        return frozenset(batch_id for (batch_id,) in cursor)
 
 
 def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:

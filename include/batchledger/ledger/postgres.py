@@ -29,7 +29,7 @@ from batchledger.batch import (
     fenced_by,
     still_held,
 )
-from batchledger.database import commit, connect, read_statement, translate_errors
+from batchledger.database import commit, connect, ranges_as_arrays, read_statement, translate_errors
 from batchledger.errors import (
     BatchBlockedError,
     PlanOvertakenError,
@@ -319,7 +319,7 @@ def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Positio
 
 
 def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
-    parameters = {"batch_id": batch_id, "pipeline": pipeline, **_as_arrays(ranges)}
+    parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(ranges)}
     cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
     if cursor.rowcount != len(ranges):
         raise _plan_conflict(cursor, pipeline, ranges)
@@ -381,19 +381,10 @@ def _stamp_attempt(cursor: Cursor, attempt: Attempt, column: str) -> None:
     cursor.execute(query.format(psycopg.sql.Identifier(column)), [attempt.batch.batch_id, attempt.number])
 
 
-def _as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    return {
-        "topics": [each.partition.topic for each in ranges],
-        "partitions": [each.partition.partition for each in ranges],
-        "starts": [each.start for each in ranges],
-        "untils": [each.until for each in ranges],
-    }
-
-
 def _balances_as_arrays(balances: Sequence[Balance]) -> dict[str, list[Any]]:
     lines = (
         "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
         "accepted_loss",
     )  # fmt: skip
     arrays = {line: [getattr(each, line) for each in balances] for line in lines}
-    return _as_arrays([each.range for each in balances]) | arrays
+    return ranges_as_arrays([each.range for each in balances]) | arrays

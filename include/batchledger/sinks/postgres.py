@@ -16,7 +16,7 @@ from psycopg import sql
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, transaction
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -99,11 +99,12 @@ class PostgresSink:
         """See the port."""
         with transaction(self.dsn, f"summarise the staging of {attempt.batch.label}") as cursor:
             cursor.execute("set local work_mem = '256MB'")
-            cursor.execute(statement_about("summarise_staging", attempt), _planned(attempt))
+            planned = ranges_as_arrays(attempt.batch.ranges)
+            cursor.execute(statement_about("summarise_staging", attempt), planned)
             counts = cursor.fetchall()
             duplicates: Sequence[int] = [0] * len(counts)
             if self._deduplication is not None:
-                duplicates = self._deduplication.count(cursor, attempt, _planned(attempt))
+                duplicates = self._deduplication.count(cursor, attempt, planned)
             return [
                 StagedRange(range_, rows, distinct, outside, dropped)
                 for range_, (rows, distinct, outside), dropped in zip(
@@ -115,8 +116,9 @@ class PostgresSink:
         """See the port."""
         with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}") as cursor:
             found = {}
+            parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
             for check, query in _COORDINATE_CHECKS.items():
-                cursor.execute(statement_about(query, attempt), _planned(attempt) | {"limit": limit})
+                cursor.execute(statement_about(query, attempt), parameters)
                 found[check] = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
             return found
 
@@ -258,16 +260,6 @@ class PostgresSink:
         return sql.SQL("insert into {} ({}, {}) select {}, %s::bigint from {}").format(
             self._target, names, sql.Identifier(BATCH_COLUMN), names, staging
         )
-
-
-def _planned(attempt: Attempt) -> dict[str, Any]:
-    ranges = attempt.batch.ranges
-    return {
-        "topics": [each.partition.topic for each in ranges],
-        "partitions": [each.partition.partition for each in ranges],
-        "starts": [each.start for each in ranges],
-        "untils": [each.until for each in ranges],
-    }
 
 
 def _require_audited(publication: Publication, visible: int, dropped: int) -> None:
