@@ -90,6 +90,18 @@ class LossRefusedError(BatchledgerError):
     exit_code = 2
 
 
+class ReplayRefusedError(BatchledgerError):
+    """A replay was asked for that makes no sense: no offset, an offset twice, or offsets that do not exist."""
+
+    exit_code = 2
+
+
+class ExpiredError(ReplayRefusedError):
+    """Kafka has removed offsets that a replay asks for; it can be asked for without them."""
+
+    exit_code = 3
+
+
 class TopicChangedError(BatchledgerError):
     """The topic is missing, or is not the one that the position belongs to: other id, other cluster, shorter log."""
 

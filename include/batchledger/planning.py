@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DeliveryMode, LogState, Position, TopicIdentity
+from batchledger.batch import DeliveryMode, Lane, LogState, Position, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 
@@ -37,6 +37,7 @@ class Plan:
 
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
     last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
+    ``expired`` is what a replay leaves out because Kafka has removed it.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -44,6 +45,8 @@ class Plan:
     first_positions: tuple[Position, ...] = ()
     stable_offset_by_held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    lane: Lane = Lane.LIVE
+    expired: tuple[OffsetRange, ...] = ()
 
     @property
     def is_empty(self) -> bool:

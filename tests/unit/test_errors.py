@@ -24,6 +24,8 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
     errors.LossRefusedError: (False, 2),
+    errors.ReplayRefusedError: (False, 2),
+    errors.ExpiredError: (False, 3),
     errors.TopicChangedError: (False, 3),
     errors.TargetRefusedError: (False, 3),
     errors.TargetChangedError: (False, 3),

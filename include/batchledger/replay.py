@@ -1,0 +1,124 @@
+"""Decide which offsets a replay publishes again: a time window or named ranges, resolved once against the log. Pure.
+
+A window ``[since, until)`` becomes ``[offset at since, offset at until)`` of each partition, where the offset at a
+moment is the first one whose record's timestamp is at or after it, and the readable end when there is none. These
+offsets never decrease as the moment grows, whatever the order of the timestamps, so neighbouring windows tile the log.
+
+Worked example, timestamps of ``orders[0]``: 10:05, 10:01, 11:00, 10:59. The offset at 10:00 is 0, at 11:00 it is 2, at
+12:00 it is the end, 4: the window 10:00 to 11:00 is ``orders[0] 0..2``, the next one ``orders[0] 2..4``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from batchledger.batch import DeliveryMode, Lane, LogState
+from batchledger.errors import ExpiredError, ReplayRefusedError
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, find_gaps, merge_ranges
+from batchledger.planning import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The records whose timestamp lies in ``[since, until)``. Raises ValueError unless both have a zone and order."""
+
+    since: datetime
+    until: datetime
+
+    def __post_init__(self) -> None:
+        if self.since.tzinfo is None or self.until.tzinfo is None:
+            raise ValueError(f"{self}: a moment needs a zone, such as 2026-11-21T00:00:00Z")
+        if self.since >= self.until:
+            raise ValueError(f"{self}: the window is empty, it has to end after it begins")
+
+    def __str__(self) -> str:
+        return f"{self.since.isoformat()} to {self.until.isoformat()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What somebody asks to publish again.
+
+    ``allow_expired``: leave out what Kafka has removed, and record it, instead of refusing.
+    """
+
+    what: Window | tuple[OffsetRange, ...]
+    allow_expired: bool = False
+
+    def __str__(self) -> str:
+        return str(self.what) if isinstance(self.what, Window) else describe_ranges(self.what)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedReplay:
+    """What a replay means on the log as it is: the ranges that can be read, and what is gone for good."""
+
+    ranges: tuple[OffsetRange, ...]
+    expired: tuple[OffsetRange, ...] = ()
+
+
+def resolve_window(
+    log: LogState,
+    since_by_partition: Mapping[TopicPartition, int],
+    until_by_partition: Mapping[TopicPartition, int],
+) -> ResolvedReplay:
+    """Return the ranges of a window, given the first offset at or after its two moments; absent means there is none.
+
+    A range that begins where the log does may have lost its beginning: the records before it could belong to the window
+    as well, and nobody can tell any more. Everything below the log start then counts as expired.
+    """
+    ranges, expired = [], []
+    for partition, held in sorted(log.log_by_partition.items()):
+        start = min(since_by_partition.get(partition, held.end), held.end)
+        until = min(until_by_partition.get(partition, held.end), held.end)
+        if start < until:
+            ranges.append(OffsetRange(partition, start, until))
+        if start <= held.log_start and held.log_start > 0:
+            expired.append(OffsetRange(partition, 0, held.log_start))
+    return ResolvedReplay(tuple(ranges), tuple(expired))
+
+
+def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -> ResolvedReplay:
+    """Return what of the named ranges can be read. Raises ReplayRefusedError for what lies outside of the log."""
+    overlaps = count_offsets(asked) - count_offsets(merge_ranges(asked))
+    beyond = [
+        each
+        for each in asked
+        if each.partition not in log.log_by_partition or each.until > log.log_by_partition[each.partition].end
+    ]
+    if overlaps or not any(asked):
+        raise ReplayRefusedError(
+            f"{describe_ranges(asked) or 'no range at all'}: name each offset once, at least one of them, for example "
+            '"orders[3] 1200..1500".'
+        )
+    if beyond:
+        ends = ", ".join(f"{each.partition} ends at {_end(each.partition, log)}" for each in beyond)
+        raise ReplayRefusedError(
+            f"{describe_ranges(beyond)} cannot be read: {ends}. Name ranges inside of the log of {pipeline}'s topics.",
+            ranges=[str(each) for each in beyond],
+        )
+    gone = [OffsetRange(each, 0, held.log_start) for each, held in log.log_by_partition.items()]
+    readable = tuple(find_gaps(gone, within=merge_ranges(asked)))
+    return ResolvedReplay(readable, tuple(find_gaps(readable, within=merge_ranges(asked))))
+
+
+def plan_replay(pipeline: str, replay: Replay, resolved: ResolvedReplay) -> Plan:
+    """Return the plan of a replay; it has no range when there is nothing to publish again.
+
+    A replay is delivered in one transaction whatever the pipeline's mode: it takes rows away. Raises ExpiredError when
+    offsets that it asks for are gone, unless it allows for that.
+    """
+    if resolved.expired and not replay.allow_expired:
+        how = "that may belong to the window" if isinstance(replay.what, Window) else "of these"
+        raise ExpiredError(
+            f"replay of {replay} for {pipeline} refused: Kafka has removed {count_offsets(resolved.expired):,} offsets "
+            f"{how}: {describe_ranges(resolved.expired)}. Nothing was changed. To publish again what "
+            "is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the form).",
+            ranges=[str(each) for each in resolved.expired],
+        )
+    return Plan(resolved.ranges, 0, delivery=DeliveryMode.EXACTLY_ONCE, lane=Lane.REPLAY, expired=resolved.expired)
+
+
+def _end(partition: TopicPartition, log: LogState) -> str:
+    held = log.log_by_partition.get(partition)
+    return str(held.end) if held else "nowhere, there is no such partition"
