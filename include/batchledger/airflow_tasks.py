@@ -13,7 +13,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from batchledger.errors import BatchledgerError
+from batchledger.errors import BatchledgerError, PipelinePausedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plan(pipeline: "PipelineConfig") -> int:
-    """Return the id of the batch to work on; skip the run when there is nothing to do."""
+    """Return the id of the batch to work on; skip the run when there is nothing to do, or the pipeline is paused."""
     from batchledger import run_batch
     from batchledger.wiring import build_platform
 
@@ -93,9 +93,11 @@ def _run() -> str:
 
 @contextmanager
 def _in_airflow_terms() -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else."""
+    """Let Airflow retry what may succeed later, and nothing else; the runs of a paused pipeline are skipped."""
     try:
         yield
+    except PipelinePausedError as error:
+        raise AirflowSkipException(str(error)) from error
     except BatchledgerError as error:
         if error.retryable:
             raise

@@ -9,7 +9,7 @@ from batchledger import run_batch
 from batchledger.accounting import Balance
 from batchledger.batch import BatchState, Decision
 from batchledger.decisions import accept_loss
-from batchledger.errors import BatchBlockedError, FencedError, LossError, LossRefusedError, TopicChangedError
+from batchledger.errors import BatchBlockedError, DecisionRefusedError, FencedError, LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import StartPolicy
 from tests.fakes.world import PIPELINE, World, staged_twice
@@ -71,7 +71,7 @@ def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world
 )
 def test_what_is_not_lost_cannot_be_given_up(world: World, refused: OffsetRange) -> None:
     before = world.database.committed
-    with pytest.raises(LossRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
+    with pytest.raises(DecisionRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
         accept_loss(world.process(), [refused], BY_ANA)
     assert world.database.committed.positions == before.positions
     assert world.database.committed.batches == before.batches
@@ -157,7 +157,7 @@ def test_what_a_batch_has_staged_is_given_up_only_by_its_name(state: BatchState)
             run_batch.audit(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
     lost = [OffsetRange(ORDERS_0, 0, 3)]
-    with pytest.raises(LossRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
+    with pytest.raises(DecisionRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
         accept_loss(world.process(), lost, BY_ANA)
     assert world.process().ledger.load_batch(planned.batch_id).state is state
     accept_loss(world.process(), lost, BY_ANA, discard=planned.batch_id)
@@ -188,12 +188,12 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     [[], [LOST, LOST], [OffsetRange(ORDERS_0, 10, 12), OffsetRange(ORDERS_0, 12, 14)], [OffsetRange(ORDERS_0, 10, 10)]],
 )
 def test_each_partition_is_named_once_and_with_an_offset(world: World, named: list[OffsetRange]) -> None:
-    with pytest.raises(LossRefusedError, match="name each partition once, with at least one offset"):
+    with pytest.raises(DecisionRefusedError, match="name each partition once, with at least one offset"):
         accept_loss(world.process(), named, BY_ANA)
 
 
 def test_loss_is_not_accepted_without_a_reason(world: World) -> None:
-    with pytest.raises(LossRefusedError, match="for a reason"):
+    with pytest.raises(DecisionRefusedError, match="for a reason"):
         accept_loss(world.process(), [LOST], Decision("ana@host", " "))
 
 

@@ -23,7 +23,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.PredecessorPendingError: (True, 1),
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
-    errors.LossRefusedError: (False, 2),
+    errors.DecisionRefusedError: (False, 2),
     errors.ReplayRefusedError: (False, 2),
     errors.ExpiredError: (False, 3),
     errors.TopicChangedError: (False, 3),
