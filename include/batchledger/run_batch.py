@@ -279,6 +279,11 @@ def run_once(
         if batch is None:
             return None
         batch_id = batch.batch_id
+    return take_through(platform, batch_id, run, stage_step)
+
+
+def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``."""
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)
