@@ -22,6 +22,7 @@ from batchledger.batch import (
     Batch,
     BatchState,
     CheckResult,
+    Decision,
     DeliveryMode,
     LogState,
     Position,
@@ -57,6 +58,7 @@ from batchledger.planning import (
     plan_batch,
 )
 from batchledger.ports import Ledger
+from batchledger.replay import Replay
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,13 @@ def preview(platform: Platform) -> Plan:
     return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
 
 
-def plan(platform: Platform, run: str) -> Batch | None:
+def plan(
+    platform: Platform,
+    run: str,
+    *,
+    max_records: int | None = None,  # noqa: ARG001 -- stand-in until replays are merged
+    decision: Decision | None = None,  # noqa: ARG001
+) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
 
     Raises BatchBlockedError when the open batch waits for a person.
@@ -96,6 +104,16 @@ def plan(platform: Platform, run: str) -> Batch | None:
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
+
+
+def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
+    """Stand in until replays are merged."""
+    raise NotImplementedError(f"{platform.rules.name}: {replay}, {run}, {decision}, {key}")
+
+
+def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
+    """Stand in until replays are merged."""
+    raise NotImplementedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
 
 
 def _plan_anew(platform: Platform, run: str) -> Batch | None:
