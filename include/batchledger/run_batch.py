@@ -163,9 +163,12 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
 def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
     """Record that a run takes an open batch again, a blocked one included, and return it for its stage step.
 
-    Raises UnknownBatchError, and FencedError when it is published or discarded.
+    One that this run has published already is returned as it is. Raises UnknownBatchError, and FencedError when it is
+    published by another one, or discarded.
     """
     batch = load_batch(platform, batch_id)
+    if is_published_by(batch, run):
+        return batch
     platform.decisions.retake(batch_id, run, decision)
     logger.info("%s is taken again by %s: %s", batch.label, decision.decided_by, decision.reason)
     return batch
@@ -302,6 +305,11 @@ def run_once(
         if batch is None:
             return None
         batch_id = batch.batch_id
+    return take_through(platform, batch_id, run, stage_step)
+
+
+def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``."""
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)

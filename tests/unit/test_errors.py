@@ -24,6 +24,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
     errors.DecisionRefusedError: (False, 2),
+    errors.PipelinePausedError: (False, 3),
     errors.ReplayRefusedError: (False, 2),
     errors.ExpiredError: (False, 3),
     errors.TopicChangedError: (False, 3),

@@ -90,8 +90,26 @@ class DuplicateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacementRecord:
+    """Offsets that a batch took over from another one, and how much of the other it removed there."""
+
+    batch_id: int
+    replaced_batch_id: int
+    topic: str
+    partition: int
+    start: int
+    until: int
+    rows: int
+    quarantined: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchHistory:
-    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``."""
+    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``.
+
+    ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it.
+    """
 
     batch: Batch
     decisions: Sequence[DecisionRecord]
@@ -99,6 +117,8 @@ class BatchHistory:
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
     duplicates: Sequence[DuplicateRecord] = ()
+    replaced: Sequence[ReplacementRecord] = ()
+    replaced_by: Sequence[ReplacementRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +169,14 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             "where batch_id = %s order by topic, partition, 3 limit %s",
             [batch_id, DUPLICATES_SHOWN],
         )
+        replacements = cursor.connection.cursor(row_factory=class_row(ReplacementRecord))
+        replacements.execute(
+            'select batch_id, replaced_batch_id, topic, partition, lower(offsets) as start, upper(offsets) as "until", '
+            "rows, quarantined, duplicates from batchledger.replacement "
+            "where %(id)s in (batch_id, replaced_batch_id) order by topic, partition, offsets, batch_id",
+            {"id": batch_id},
+        )
+        exchanged = replacements.fetchall()
         return BatchHistory(
             batch=batch,
             decisions=rows.list_decisions(cursor, batch_id=batch_id)[::-1],
@@ -156,6 +184,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             ranges=ranges.fetchall(),
             checks=ledger.load_checks(batch_id),
             duplicates=duplicates.fetchall(),
+            replaced=[each for each in exchanged if each.batch_id == batch_id],
+            replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
         )
 
 
