@@ -631,7 +631,7 @@ def race(*actions: Callable[[], object]) -> list[object]:
         return list(pool.map(act, actions))
 
 
-ROUNDS = range(6)
+ROUNDS = range(4)
 
 
 @pytest.mark.parametrize("_", ROUNDS)
