@@ -60,7 +60,7 @@ def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(wor
     assert ask("plan", pipeline.name) == planned
     published = ask("run", pipeline.name, "--until-caught-up")
     assert [each["state"] for each in published] == ["published", "published"]
-    batches = ask("batches", pipeline.name)
+    batches = ask("batches", pipeline.name)["batches"]
     assert [(each["batch_id"], each["rows"]) for each in batches] == [
         (published[1]["batch_id"], 40),
         (published[0]["batch_id"], 60),
