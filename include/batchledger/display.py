@@ -8,10 +8,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.batch import Batch, DecisionRecord, DeliveryMode
+from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
-from batchledger.offsets import count_offsets, describe_ranges
+from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
 from batchledger.record_rules import SinkMode
@@ -150,22 +151,16 @@ def show_published_already(batch: Batch, as_json: bool) -> None:
         print_out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
 
 
-def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
-    """Say what was given up, and where it stays visible."""
+def show_batches(
+    pipeline: str, batches: Sequence[BatchSummary], decisions: Sequence[DecisionRecord], as_json: bool
+) -> None:
+    """Print the list of batches, and below it that of decisions if there are some."""
     if as_json:
-        ranges = [range_as_json(each) for each in batch.ranges]
-        print_json({"batch_id": batch.batch_id, "ranges": ranges, **dataclasses.asdict(decision)})
-        return
-    print_out(f"[yellow]accepted loss[/] of {count_offsets(batch.ranges):,} offsets: {describe_ranges(batch.ranges)}")
-    print_out(f"Recorded as batch {batch.batch_id} by {decision.decided_by}; see: batchledger batch {batch.batch_id}")
-
-
-def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) -> None:
-    """Print the list of batches."""
-    if as_json:
-        print_json(list(batches))
+        print_json({"batches": list(batches), "decisions": list(decisions)})
         return
     print_out(batches_table(pipeline, batches))
+    if decisions:
+        print_out(decisions_table(pipeline, decisions))
 
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
@@ -207,9 +202,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
-    for decision in history.decisions:
-        when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
-        print_out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
+    show_decisions(history.decisions)
     print_out(balance_table(history.ranges))
     if history.duplicates:
         print_out(_duplicates_table(history))

@@ -41,10 +41,21 @@ def new_table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
+    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained", "before", "after"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know", "sum")
+        wraps = column in (
+            "where",
+            "finding",
+            "what was found",
+            "run",
+            "outcome",
+            "what to know",
+            "sum",
+            "what",
+            "by",
+            "why, and what changed",
+        )
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

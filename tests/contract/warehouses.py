@@ -13,15 +13,17 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from batchledger.batch import TopicIdentity
+from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
-from batchledger.ports import Evidence, Ledger, Sink
+from batchledger.ports import Decisions, Evidence, Ledger, Sink
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification, verify_history
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
+from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.history import prove
 from tests.fakes.ledger import MemoryLedger
@@ -37,6 +39,9 @@ class Warehouse(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def decisions(self) -> Decisions: ...
 
     @property
     def evidence(self) -> Evidence: ...
@@ -92,6 +97,10 @@ class MemoryWarehouse:
     @property
     def ledger(self) -> MemoryLedger:
         return MemoryLedger(self.database)
+
+    @property
+    def decisions(self) -> MemoryDecisions:
+        return MemoryDecisions(self.database)
 
     @property
     def evidence(self) -> MemoryEvidence:
@@ -151,6 +160,10 @@ class PostgresWarehouse:
     @property
     def ledger(self) -> PostgresLedger:
         return PostgresLedger(self.dsn)
+
+    @property
+    def decisions(self) -> PostgresDecisions:
+        return PostgresDecisions(self.dsn)
 
     @property
     def evidence(self) -> PostgresEvidence:

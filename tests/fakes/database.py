@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, Decision, HeldRange, Position
+from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -116,9 +116,10 @@ class Tables:
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
     failures: dict[AttemptKey, str] = field(default_factory=dict)
-    decisions: dict[int, Decision] = field(default_factory=dict)
+    decisions: dict[int, DecisionRecord] = field(default_factory=dict)
     replacements: dict[tuple[int, HeldRange], StoredReplacement] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
+    pauses: dict[str, DecisionRecord] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)

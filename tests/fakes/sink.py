@@ -17,7 +17,7 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.ports import Publication
+from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
 from tests.fakes.database import (
     AttemptKey,
@@ -88,6 +88,8 @@ class MemorySink:
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """See the port."""
         tables = self.database.committed
+        if _key(attempt) not in tables.staging:
+            raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
         rows = tables.staging[_key(attempt)].rows
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
         for row in rows:
@@ -171,6 +173,19 @@ class MemorySink:
             content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
         tables.targets[self.table] = replace(target, rows=content)
         return len(accepted)
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port."""
+        tables: Tables = access.connection
+        tables.message_keys = {key: each for key, each in tables.message_keys.items() if key[0] != access.pipeline}
+        tables.deleted_keys = {key: each for key, each in tables.deleted_keys.items() if key[0] != access.pipeline}
+        target = tables.targets.get(self.table)
+        if target is None:
+            access.forget_target()
+            return 0
+        access.confirm_target(self.table, target.identity)
+        tables.targets[self.table] = replace(target, rows=())
+        return len(target.rows)
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""

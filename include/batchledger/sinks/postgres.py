@@ -25,7 +25,7 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.offsets import TopicPartition
-from batchledger.ports import Publication
+from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.staging import (
@@ -174,6 +174,24 @@ class PostgresSink:
         visible = rows.held + moved
         _require_audited(publication, visible, rows.dropped)
         return visible
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port. A table that is gone may be created anew by the next publication."""
+        with access.connection.cursor() as cursor:
+            for table in ("message_key", "deleted_key"):
+                forget = sql.SQL("delete from batchledger.{} where pipeline = %s").format(sql.Identifier(table))
+                cursor.execute(forget, [access.pipeline])
+            if not columns_of(cursor, *self.table):
+                access.forget_target()
+                return 0
+            access.confirm_target(self.name, self._identity(cursor))
+            # A reader who stays for long keeps everybody else waiting behind this.
+            cursor.execute("set local lock_timeout = '20s'")
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target))
+            cursor.execute(sql.SQL("select count(*) from {}").format(self._target))
+            ((rows,),) = cursor.fetchall()
+            cursor.execute(sql.SQL("truncate {}").format(self._target))
+            return int(rows)
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""

@@ -59,3 +59,7 @@ alter table batchledger.decision
     alter column pipeline set not null;
 create index decision_by_pipeline on batchledger.decision (pipeline, decision_id desc);
 comment on table batchledger.decision is 'What a person decided about a batch or a whole pipeline, with what it changed. An accepted loss is a batch of its own, so its ranges are in batch_range.';
+
+alter table batchledger.pipeline
+    add column pause_id  bigint references batchledger.decision;
+comment on column batchledger.pipeline.pause_id is 'The decision that has paused the pipeline; null: it runs. Nothing new is planned while it is paused.';
