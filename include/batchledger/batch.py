@@ -136,6 +136,14 @@ def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) 
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Offsets that a published batch holds: their rows, and their lines in quarantine, are its own."""
+
+    batch_id: int
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a person decided: who, and why."""
 
@@ -194,6 +202,7 @@ class PartitionHealth:
 class Position:
     """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for.
 
+    The live batches of the present epoch begin at ``epoch_start``: the origin, unless the pipeline was rewound.
     ``held_back_at`` is the last stable offset at which plans have seen an open transaction hold records back, without
     a break since ``held_back_since``; both are None when the latest plan saw none. They say nothing of the position.
     """
@@ -204,6 +213,12 @@ class Position:
     identity: TopicIdentity
     held_back_at: int | None = field(default=None, compare=False)
     held_back_since: datetime | None = field(default=None, compare=False)
+    rewound_to: int | None = None
+
+    @property
+    def epoch_start(self) -> int:
+        """Where the live batches of the present epoch begin."""
+        return self.origin_offset if self.rewound_to is None else self.rewound_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ JSON document on standard output; everything else goes to standard error.
 """
 
 import dataclasses
-import getpass
 import logging
 import os
-import socket
 import sys
 from datetime import UTC, datetime
 from typing import Annotated
@@ -17,12 +15,13 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import display
+from batchledger import display, replay_commands
 from batchledger.batch import Batch, BatchState, Decision
+from batchledger.command_line import AsJson, Name, parse_range, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
-from batchledger.offsets import OffsetRange
+from batchledger.printing import print_json
 from batchledger.stack import Home, commands, environment
 from batchledger.torture import commands as torture_commands
 
@@ -32,9 +31,7 @@ app = typer.Typer(
 app.command()(commands.up)
 app.command()(commands.down)
 app.command()(torture_commands.torture)
-
-Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+app.command()(replay_commands.replay)
 
 _console = Console(stderr=True)
 
@@ -50,7 +47,7 @@ def status(as_json: AsJson = False) -> None:
     pipelines = survey_pipelines(now)
     if as_json:
         surveyed = [display.pipeline_as_json(each) for each in pipelines]
-        display.print_json({**dataclasses.asdict(found), "pipelines": surveyed})
+        print_json({**dataclasses.asdict(found), "pipelines": surveyed})
     elif pipelines:
         display.show_pipelines(pipelines, now)
 
@@ -135,7 +132,7 @@ def run(
         display.show_published_already(known, as_json)
         return
     while True:
-        done = run_batch.run_once(platform, _run_name(), batch, stage)
+        done = run_batch.run_once(platform, run_name(), batch, stage)
         if done is not None:
             published.append(done)
         if done is None or batch is not None or not until_caught_up:
@@ -198,8 +195,8 @@ def accept_loss(
     from batchledger import decisions
     from batchledger.wiring import build_platform
 
-    decision = Decision(_user(), reason)
-    lost = [_parse_range(each) for each in ranges]
+    decision = Decision(user(), reason)
+    lost = [parse_range(each) for each in ranges]
     batch = decisions.accept_loss(build_platform(load_pipeline(pipeline)), lost, decision, discard_batch)
     display.show_accepted_loss(batch, decision, as_json)
 
@@ -238,20 +235,3 @@ def _configure_logging() -> None:
     own.setLevel(logging.INFO)
     for noisy in ("airflow", "great_expectations"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
-
-
-def _run_name() -> str:
-    """Who runs this, for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
-    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return f"cli__{moment}__{_user()}"
-
-
-def _user() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-def _parse_range(text: str) -> OffsetRange:
-    try:
-        return OffsetRange.parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(f'{error}, in quotes: "orders[3] 10..25"') from error

@@ -1,10 +1,14 @@
-"""What each delivery mode commits together, and in which order: the only difference between the modes."""
+"""What each delivery mode commits together, and in which order: the only difference between the modes.
+
+A batch that takes offsets over from another one, as every replay may, does so in one commit, whatever the mode: old
+rows go when the new ones come (I8).
+"""
 
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from batchledger.batch import Attempt, BatchState, DeliveryMode
-from batchledger.errors import BatchledgerError, RowsLostError
+from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane
+from batchledger.errors import BatchledgerError, FencedError, RowsLostError
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
 
@@ -33,16 +37,23 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     has_moved = False
     for parts in earlier:
         with platform.ledger.publication(attempt) as publication:
-            if _Part.ROWS not in parts:
+            takes_over = bool(publication.find_replaced())
+            if _Part.ROWS not in parts and not takes_over:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
                 platform.sink.check(publication)
-            _apply(parts, platform, publication)
+            _apply(frozenset(_Part) if takes_over else parts, platform, publication)
+            if takes_over:
+                platform.crash("before_commit")
+        if takes_over:
+            return
         has_moved = _Part.POSITIONS in parts
         platform.crash("between_commits")
     try:
         with platform.ledger.publication(
             attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED
         ) as publication:
+            if has_moved and not publication.holds_all_ranges:
+                raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
             _apply(last, platform, publication)
             platform.crash("before_commit")
     except BatchledgerError as error:
@@ -62,8 +73,14 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
 
 
 def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication) -> None:
+    batch = publication.attempt.batch
+    replaced = publication.find_replaced() if _Part.POSITIONS in parts else ()
+    if replaced or batch.lane is Lane.REPLAY:
+        publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+        platform.crash("rows_withdrawn")
     if _Part.POSITIONS in parts:
-        publication.advance_positions()
+        if batch.lane is Lane.LIVE:
+            publication.advance_positions()
         publication.publish_quarantine()
         publication.mark_published()
         platform.crash("positions_moved")

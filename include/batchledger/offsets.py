@@ -125,6 +125,15 @@ def find_overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     return merge_ranges(overlaps)
 
 
+def intersect(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the fewest ranges of the offsets that lie in both, in order.
+
+    Example: ``orders[0] 0..10`` and ``orders[0] 8..12`` have ``orders[0] 8..10`` in common.
+    """
+    frames = merge_ranges(ranges)
+    return find_gaps(find_gaps(others, within=frames), within=frames)
+
+
 def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the fewest ranges that hold the same offsets, in order; empty ranges vanish.
 

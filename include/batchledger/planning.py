@@ -90,14 +90,7 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     Raises TopicChangedError (missing, other id, other cluster, fewer partitions, position beyond the end) or LossError
     (position below the log start) with every partition concerned and the choices.
     """
-    missing = [topic for topic in topics if topic not in log.identity_by_topic]
-    if missing:
-        raise TopicChangedError(
-            f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
-            f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
-            "already has a position stays where it is until the topic is back.",
-            topics=missing,
-        )
+    check_topics(pipeline, log, topics)
     check_identity(positions, log)
     beyond = [
         f"{each.partition} stands at {each.next_offset}, its readable end is {log.log_by_partition[each.partition].end}"
@@ -120,6 +113,18 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
             f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
             "name and table.",
             ranges=[str(each) for each in lost],
+        )
+
+
+def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
+    """Raise TopicChangedError when a topic is missing."""
+    missing = [topic for topic in topics if topic not in log.identity_by_topic]
+    if missing:
+        raise TopicChangedError(
+            f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
+            f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
+            "already has a position stays where it is until the topic is back.",
+            topics=missing,
         )
 
 

@@ -25,6 +25,7 @@ from batchledger.batch import (
     BatchState,
     CheckResult,
     Decision,
+    HeldRange,
     LogState,
     PartitionHealth,
     Position,
@@ -109,6 +110,23 @@ class Publication(Protocol):
         Where the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
         """
 
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """Return what other published batches hold of the batch's ranges, and this one would take over.
+
+        A replay takes over from every batch; a live batch from replays, and from live batches of earlier epochs. What
+        another live batch of its epoch holds is not among them: ``mark_published`` refuses it (I2).
+        """
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
+
+        ``removed_rows``: how many offsets of each had rows in the target, as the sink has removed them.
+        """
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """Whether the batch is published and nobody has replaced any part of it since."""
+
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
 
@@ -150,6 +168,16 @@ class Ledger(Protocol):
 
         Raises PositionConflictError when a range does not start at the stored next offset.
         """
+
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+        """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
+
+        Returns the batch that is stored under ``key`` already, if there is one. Open replays of the same ``run`` under
+        another key are discarded: the run was asked anew.
+        """
+
+    def find_replay(self, pipeline: str, key: str) -> Batch | None:
+        """Return the replay that was stored under the key."""
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
@@ -278,6 +306,13 @@ class Sink(Protocol):
     def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """Remove every row of the batch's ranges that is another batch's, before ``publish`` writes the new ones (I8).
+
+        Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
+        never neither, because both steps are in one transaction.
+        """
+
     def check(self, publication: Publication) -> None:
         """Raise what ``publish`` would raise now, and leave nothing of it behind."""
 
@@ -311,6 +346,13 @@ class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
     def judge(
-        self, facts: Sequence[RangeFacts], balances: Sequence[Balance], positions: Sequence[Position], reported: int
+        self,
+        facts: Sequence[RangeFacts],
+        balances: Sequence[Balance],
+        positions: Sequence[Position] | None,
+        reported: int,
     ) -> Sequence[CheckResult]:
-        """Return one result per check; a check that cannot run raises, it never passes."""
+        """Return one result per check; a check that cannot run raises, it never passes.
+
+        ``positions`` is None for a replay, which need not meet them.
+        """

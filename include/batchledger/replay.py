@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from batchledger.batch import DeliveryMode, Lane, LogState
+from batchledger.batch import Batch, DeliveryMode, Lane, LogState, Position
 from batchledger.errors import ExpiredError, ReplayRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, find_gaps, merge_ranges
 from batchledger.planning import Plan
@@ -102,8 +102,12 @@ def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -
     return ResolvedReplay(readable, tuple(find_gaps(readable, within=merge_ranges(asked))))
 
 
-def plan_replay(pipeline: str, replay: Replay, resolved: ResolvedReplay) -> Plan:
+def plan_ranges(
+    pipeline: str, replay: Replay, resolved: ResolvedReplay, first_positions: tuple[Position, ...] = ()
+) -> Plan:
     """Return the plan of a replay; it has no range when there is nothing to publish again.
+
+    ``first_positions`` are stored with it, so that the topic's identity is known from then on.
 
     A replay is delivered in one transaction whatever the pipeline's mode: it takes rows away. Raises ExpiredError when
     offsets that it asks for are gone, unless it allows for that.
@@ -116,7 +120,29 @@ def plan_replay(pipeline: str, replay: Replay, resolved: ResolvedReplay) -> Plan
             "is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the form).",
             ranges=[str(each) for each in resolved.expired],
         )
-    return Plan(resolved.ranges, 0, delivery=DeliveryMode.EXACTLY_ONCE, lane=Lane.REPLAY, expired=resolved.expired)
+    return Plan(
+        resolved.ranges,
+        0,
+        first_positions,
+        delivery=DeliveryMode.EXACTLY_ONCE,
+        lane=Lane.REPLAY,
+        expired=resolved.expired,
+    )
+
+
+def check_readable(batch: Batch, log: LogState) -> None:
+    """Raise ExpiredError when Kafka has removed offsets of a stored replay since it was planned."""
+    gone = [
+        OffsetRange(each.partition, each.start, min(each.until, log.log_by_partition[each.partition].log_start))
+        for each in batch.ranges
+        if each.start < log.log_by_partition[each.partition].log_start
+    ]
+    if gone:
+        raise ExpiredError(
+            f"{batch.label} cannot be read: since it was planned Kafka has removed {describe_ranges(gone)}. Nothing "
+            "was changed; ask for the replay again.",
+            ranges=[str(each) for each in gone],
+        )
 
 
 def _end(partition: TopicPartition, log: LogState) -> str:

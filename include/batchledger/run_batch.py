@@ -24,6 +24,7 @@ from batchledger.batch import (
     CheckResult,
     Decision,
     DeliveryMode,
+    Lane,
     LogState,
     Position,
     fenced_by,
@@ -54,11 +55,12 @@ from batchledger.planning import (
     Plan,
     check_identity,
     check_source,
+    check_topics,
     choose_first_positions,
     plan_batch,
 )
 from batchledger.ports import Ledger
-from batchledger.replay import Replay
+from batchledger.replay import Replay, Window, check_readable, plan_ranges, resolve_ranges, resolve_window
 
 logger = logging.getLogger(__name__)
 
@@ -73,17 +75,35 @@ def preview(platform: Platform) -> Plan:
     stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
     check_source(rules.name, tuple(stored.values()), log, rules.topics)
-    starts = _find_starts(platform, tuple(each for each in log.log_by_partition if each not in stored))
-    first = choose_first_positions(stored, log, rules.start, starts)
+    first = _choose_first_positions(platform, stored, log)
     check_source(rules.name, first, log, rules.topics)
     return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
+
+
+def preview_replay(platform: Platform, replay: Replay) -> Plan:
+    """Return what a replay would publish again. Changes nothing. Raises ExpiredError, ReplayRefusedError.
+
+    What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
+    """
+    rules, stored = platform.rules, load_positions(platform)
+    log = platform.source.read_log(rules.topics)
+    check_topics(rules.name, log, rules.topics)
+    first = _choose_first_positions(platform, stored, log)
+    check_identity((*stored.values(), *first), log)
+    if isinstance(replay.what, Window):
+        partitions = tuple(log.log_by_partition)
+        find = platform.source.find_offsets
+        resolved = resolve_window(log, find(partitions, replay.what.since), find(partitions, replay.what.until))
+    else:
+        resolved = resolve_ranges(rules.name, replay.what, log)
+    return plan_ranges(rules.name, replay, resolved, first)
 
 
 def plan(
     platform: Platform,
     run: str,
     *,
-    max_records: int | None = None,  # noqa: ARG001 -- stand-in until replays are merged
+    max_records: int | None = None,  # noqa: ARG001 -- a stand-in until this is merged
     decision: Decision | None = None,  # noqa: ARG001
 ) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
@@ -106,16 +126,6 @@ def plan(
     return batch
 
 
-def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
-    """Stand in until replays are merged."""
-    raise NotImplementedError(f"{platform.rules.name}: {replay}, {run}, {decision}, {key}")
-
-
-def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
-    """Stand in until replays are merged."""
-    raise NotImplementedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
-
-
 def _plan_anew(platform: Platform, run: str) -> Batch | None:
     planned = preview(platform)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
@@ -127,13 +137,39 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
     return None
 
 
+def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
+    """Stand in until this is merged."""
+    raise BatchBlockedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
+
+
+def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
+    """Return the stored plan of a replay; None when there is nothing to publish again.
+
+    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5).
+    """
+    batch = platform.ledger.find_replay(platform.rules.name, key)
+    if batch is None:
+        planned = preview_replay(platform, replay)
+        if planned.is_empty:
+            logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
+            return None
+        batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
+    logger.info("%s planned, a replay of %s: %s", batch.label, replay, describe_ranges(batch.ranges))
+    platform.crash("plan_stored")
+    return batch
+
+
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """Open an attempt and fill its staging. A batch that this run has published already is left alone."""
     batch = load_batch(platform, batch_id)
     if is_published_by(batch, run):
         return batch
     positions, log = _look_at_source(platform, batch)
-    check_source(batch.pipeline, positions, log, _topics_of(batch))
+    if batch.lane is Lane.LIVE:
+        check_source(batch.pipeline, positions, log, _topics_of(batch))
+    else:
+        check_identity(positions, log)
+        check_readable(batch, log)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -172,7 +208,7 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
         found = platform.ledger.load_batch(batch_id)
         raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
     balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
-    positions = _positions_of(batch, platform.ledger)
+    positions = _positions_of(batch, platform.ledger) if batch.lane is Lane.LIVE else None
     reported = platform.ledger.load_reported_rows(attempt)
     if reported > 0 and not any(each.staged for each in facts):
         raise StagingLostError(
@@ -254,6 +290,11 @@ def run_once(
         if batch is None:
             return None
         batch_id = batch.batch_id
+    return take_through(platform, batch_id, run, stage_step)
+
+
+def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``."""
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)
@@ -281,10 +322,12 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
     return combine_witnesses(seen, staged, counts)
 
 
-def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
-    if platform.rules.start_at is None or not new:
-        return {}
-    return platform.source.find_offsets(new, platform.rules.start_at)
+def _choose_first_positions(
+    platform: Platform, stored: Mapping[TopicPartition, Position], log: LogState
+) -> tuple[Position, ...]:
+    rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
+    starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
+    return choose_first_positions(stored, log, rules.start, starts)
 
 
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
@@ -331,6 +374,8 @@ def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:
+    if batch.lane is Lane.REPLAY:
+        return
     next_offsets = {each.partition: each.until for each in batch.ranges}
     try:
         platform.source.commit_courtesy(f"batchledger.{batch.pipeline}", next_offsets)

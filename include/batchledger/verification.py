@@ -1,4 +1,4 @@
-"""Prove I1, I2 and I7 over the whole history of a pipeline, and that the target holds what the ledger says. Pure.
+"""Prove I1, I2, I7 and I8 over the whole history of a pipeline, and that the target holds what the ledger says. Pure.
 
 The proof trusts nothing that a publication has checked before: it starts again from the published ranges, the positions
 and the counts found in the target.
@@ -8,11 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from batchledger.accounting import TargetCount
-from batchledger.batch import Position
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps
+from batchledger.batch import Lane, Position
+from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, find_gaps, find_overlaps
 from batchledger.record_rules import SinkMode
 
 TargetKey = tuple[int, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How much of one range later batches have removed, or how much of it is left."""
+
+    rows: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,8 @@ class PublishedRange:
     """One range that the ledger calls published, with what its balance says is in the target and in quarantine.
 
     ``has_rows`` is whether the rows of its batch were committed at all, and with them the list of its ``duplicates``.
+    ``replaced`` are the offsets that later batches hold by now, with what these have removed of this one's rows, lines
+    of quarantine and listed duplicates. Ranges of replays are in no epoch: they never moved the position.
     """
 
     batch_id: int
@@ -30,11 +41,31 @@ class PublishedRange:
     has_rows: bool = True
     duplicates: int = 0
     accepted_loss: int = 0
+    lane: Lane = Lane.LIVE
+    epoch: int = 0
+    replaced: tuple[OffsetRange, ...] = ()
+    removed: Removed = Removed()
+
+    @property
+    def held(self) -> list[OffsetRange]:
+        """What nobody has replaced; everything that the batch has left in the target lies here."""
+        return find_gaps(self.replaced, within=[self.range])
+
+    @property
+    def left(self) -> "Removed":
+        """What the batch should still have there: what it was accepted with, less what was removed."""
+        if not self.held:
+            return Removed()
+        return Removed(
+            self.accepted - self.removed.rows,
+            self.quarantined - self.removed.quarantined,
+            self.duplicates - self.removed.duplicates,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that contradicts the promise; ``invariant`` is I1, I2, I3 or I7, else the table that is wrong."""
+    """Something that contradicts the promise; ``invariant`` is I1, I2, I3, I7 or I8, else the table that is wrong."""
 
     invariant: str
     where: str
@@ -74,18 +105,23 @@ def verify_history(
     *,
     duplicates: Mapping[TargetKey, int],
     mode: SinkMode = SinkMode.APPEND,
+    epoch: int = 0,
 ) -> Verification:
     """Compare positions, published ranges, target, quarantine and duplicates; report every contradiction.
 
-    A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
+    ``epoch`` is the pipeline's present one. A target that is updated by key holds at most the rows that a batch
+    accepted: later ones may have replaced them.
     """
+    live = [each for each in published if each.lane is Lane.LIVE]
+    claims = _sum_claims(published)
     findings = (
-        *_check_contiguous(positions, published),
-        *_check_disjoint(published),
+        *_check_contiguous(positions, live, epoch),
+        *_check_disjoint(live),
+        *_check_held_once(published, [each.range for each in live if each.epoch == epoch]),
         *_check_balances(published),
-        *_check_target(published, target, mode),
-        *_check_quarantine(published, quarantined),
-        *_check_duplicates(published, duplicates),
+        *_check_target(claims, target, mode),
+        *_check_quarantine(claims, quarantined),
+        *_check_duplicates(claims, duplicates),
     )
     return Verification(
         pipeline=pipeline,
@@ -100,18 +136,55 @@ def verify_history(
     )
 
 
-def _check_contiguous(positions: Sequence[Position], published: Sequence[PublishedRange]) -> Iterator[Finding]:
-    claimed = [OffsetRange(each.partition, each.origin_offset, each.next_offset) for each in positions]
-    ranges = [each.range for each in published]
-    for gap in find_gaps(ranges, within=claimed) if claimed else ():
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What one batch should have left in one partition, over all of its ranges there."""
+
+    held: tuple[OffsetRange, ...]
+    left: Removed
+    has_rows: bool
+
+    @property
+    def where(self) -> str:
+        return describe_ranges(self.held)
+
+
+def _sum_claims(published: Sequence[PublishedRange]) -> dict[TargetKey, _Claim]:
+    claims: dict[TargetKey, _Claim] = {}
+    for each in published:
+        key = (each.batch_id, each.range.partition)
+        known = claims.get(key, _Claim((), Removed(), each.has_rows))
+        left = Removed(
+            known.left.rows + each.left.rows,
+            known.left.quarantined + each.left.quarantined,
+            known.left.duplicates + each.left.duplicates,
+        )
+        claims[key] = _Claim((*known.held, *each.held), left, each.has_rows)
+    return claims
+
+
+def _check_contiguous(positions: Sequence[Position], live: Sequence[PublishedRange], epoch: int) -> Iterator[Finding]:
+    everything, present = [each.range for each in live], [each.range for each in live if each.epoch == epoch]
+    earlier = [OffsetRange(each.partition, each.origin_offset, each.epoch_start) for each in positions]
+    claimed = [OffsetRange(each.partition, each.epoch_start, each.next_offset) for each in positions]
+    for gap in (*find_gaps(everything, within=earlier), *find_gaps(present, within=claimed)):
         yield Finding("I1", str(gap), "the position has passed these offsets, but no batch published them")
-    for beyond in find_gaps(claimed, within=ranges) if ranges else ():
+    for beyond in find_gaps(claimed, within=present):
         yield Finding("I1", str(beyond), "published, but outside of what the position claims")
 
 
-def _check_disjoint(published: Sequence[PublishedRange]) -> Iterator[Finding]:
-    for overlap in find_overlaps(each.range for each in published):
-        yield Finding("I2", str(overlap), "published by more than one batch")
+def _check_disjoint(live: Sequence[PublishedRange]) -> Iterator[Finding]:
+    for epoch in sorted({each.epoch for each in live}):
+        for overlap in find_overlaps(each.range for each in live if each.epoch == epoch):
+            yield Finding("I2", str(overlap), "published by more than one batch")
+
+
+def _check_held_once(published: Sequence[PublishedRange], present: Sequence[OffsetRange]) -> Iterator[Finding]:
+    held = [part for each in published for part in each.held]
+    for overlap in find_overlaps(held):
+        yield Finding("I8", str(overlap), "held by more than one batch: their rows may be there twice")
+    for nobodys in find_gaps(held, within=present):
+        yield Finding("I8", str(nobodys), "published, but no batch holds the rows")
 
 
 def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
@@ -121,52 +194,54 @@ def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
 
 
 def _check_target(
-    published: Sequence[PublishedRange], target: Mapping[TargetKey, TargetCount], mode: SinkMode
+    claims: Mapping[TargetKey, _Claim], target: Mapping[TargetKey, TargetCount], mode: SinkMode
 ) -> Iterator[Finding]:
-    known: set[TargetKey] = set()
-    for each in published:
-        key = (each.batch_id, each.range.partition)
-        known.add(key)
-        found = target.get(key, TargetCount(0, 0, each.range.start, each.range.start))
-        where = f"batch {each.batch_id}, {each.range}"
-        if each.accepted and not each.has_rows:
-            lost = f"the position has moved, but its {each.accepted} rows were never written"
+    for key, claim in claims.items():
+        found = target.get(key, TargetCount(0, 0, 0, 0))
+        expected = claim.left.rows
+        where = f"batch {key[0]}, {claim.where or key[1]}"
+        if expected and not claim.has_rows:
+            lost = f"the position has moved, but its {expected} rows were never written"
             yield Finding("I3", where, f"{lost}, or are being written right now")
             continue
-        if found.rows > each.accepted or (mode is SinkMode.APPEND and found.rows != each.accepted):
-            yield Finding("target", where, f"the ledger accepted {each.accepted} rows, the target holds {found.rows}")
+        if found.rows > expected or (mode is SinkMode.APPEND and found.rows != expected):
+            yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
         if found.distinct_offsets != found.rows:
             yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
         if found.repeated_keys:
             yield Finding("target", where, f"{found.repeated_keys} rows have a key that another row has too")
-        if found.rows and not (found.first_offset in each.range and found.last_offset in each.range):
+        is_inside = claim.held and all(
+            min(each.start for each in claim.held) <= offset < max(each.until for each in claim.held)
+            for offset in (found.first_offset, found.last_offset)
+        )
+        if found.rows and not is_inside:
             yield Finding(
                 "target", where, f"rows from {found.first_offset} to {found.last_offset} lie outside of the range"
             )
     for (batch_id, partition), found in target.items():
-        if (batch_id, partition) not in known:
+        if (batch_id, partition) not in claims:
             yield Finding(
                 "target", f"batch {batch_id}, {partition}", f"{found.rows} rows that no published batch accounts for"
             )
 
 
-def _check_quarantine(published: Sequence[PublishedRange], quarantined: Mapping[TargetKey, int]) -> Iterator[Finding]:
-    for each in published:
-        found = quarantined.get((each.batch_id, each.range.partition), 0)
-        if found != each.quarantined:
+def _check_quarantine(claims: Mapping[TargetKey, _Claim], quarantined: Mapping[TargetKey, int]) -> Iterator[Finding]:
+    for key, claim in claims.items():
+        found = quarantined.get(key, 0)
+        if found != claim.left.quarantined:
             yield Finding(
                 "quarantine",
-                f"batch {each.batch_id}, {each.range}",
-                f"the ledger accounted for {each.quarantined} records, quarantine holds {found}",
+                f"batch {key[0]}, {claim.where or key[1]}",
+                f"the ledger accounted for {claim.left.quarantined} records, quarantine holds {found}",
             )
 
 
-def _check_duplicates(published: Sequence[PublishedRange], duplicates: Mapping[TargetKey, int]) -> Iterator[Finding]:
-    for each in published:
-        listed = duplicates.get((each.batch_id, each.range.partition), 0)
-        if each.has_rows and listed != each.duplicates:
+def _check_duplicates(claims: Mapping[TargetKey, _Claim], duplicates: Mapping[TargetKey, int]) -> Iterator[Finding]:
+    for key, claim in claims.items():
+        listed = duplicates.get(key, 0)
+        if claim.has_rows and listed != claim.left.duplicates:
             yield Finding(
                 "duplicate",
-                f"batch {each.batch_id}, {each.range}",
-                f"the ledger accounted for {each.duplicates} duplicates, {listed} are listed",
+                f"batch {key[0]}, {claim.where or key[1]}",
+                f"the ledger accounted for {claim.left.duplicates} duplicates, {listed} are listed",
             )

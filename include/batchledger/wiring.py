@@ -120,6 +120,7 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
         history.quarantined,
         duplicates=history.duplicates,
         mode=pipeline.sink.mode,
+        epoch=history.epoch,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, Decision, Position
+from batchledger.batch import Attempt, Batch, CheckResult, Decision, HeldRange, Position
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -47,6 +47,10 @@ class StoredBatch:
     balances: tuple[Balance, ...] = ()
     published_at: datetime | None = None
     has_rows: bool = False
+    held: tuple[OffsetRange, ...] = ()
+    epoch: int = 0
+    planned_by: str = ""
+    request_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,17 @@ class StoredKey:
     batch_id: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StoredReplacement:
+    """What one batch took over from another one, and how much of it was removed."""
+
+    batch_id: int
+    replaced: HeldRange
+    rows: int
+    quarantined: int
+    duplicates: int
+
+
 @dataclass
 class Tables:
     """The content of the database at one moment."""
@@ -102,6 +117,8 @@ class Tables:
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
     failures: dict[AttemptKey, str] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)
+    replacements: dict[tuple[int, HeldRange], StoredReplacement] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)

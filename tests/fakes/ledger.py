@@ -16,6 +16,7 @@ from batchledger.batch import (
     BatchState,
     CheckResult,
     Decision,
+    HeldRange,
     Lane,
     Position,
     Staged,
@@ -33,9 +34,9 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, intersect
 from batchledger.planning import Plan
-from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
+from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 
 
 class Protection(Enum):
@@ -102,20 +103,44 @@ class MemoryLedger:
                 tables.positions.setdefault((pipeline, position.partition), position)
             if Protection.POSITIONS_COMPARED in self.protections:
                 _require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
-            batch = Batch(
-                batch_id=max(tables.batches, default=0) + 1,
-                pipeline=pipeline,
-                lane=Lane.LIVE,
-                state=BatchState.PLANNED,
-                attempt=0,
-                attempt_run=None,
-                ranges=tuple(sorted(plan.ranges)),
-                lag_left_records=plan.lag_left_records,
-                planned_at=self.clock(),
-                delivery=plan.delivery,
-            )
-            tables.batches[batch.batch_id] = StoredBatch(batch)
+            return self._insert_batch(tables, pipeline, plan, run)
+
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+        """See the port."""
+        with self.database.transaction() as tables:
+            already_stored = _find_replay(tables, pipeline, key)
+            if already_stored is not None:
+                return already_stored
+            for batch_id, stored in tables.batches.items():
+                is_of_run = stored.planned_by == run and stored.batch.pipeline == pipeline
+                if is_of_run and stored.batch.lane is Lane.REPLAY and not stored.batch.state.is_final:
+                    tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+            for position in plan.first_positions:
+                tables.positions.setdefault((pipeline, position.partition), position)
+            batch = self._insert_batch(tables, pipeline, plan, run, key)
+            tables.decisions[batch.batch_id] = decision
             return batch
+
+    def find_replay(self, pipeline: str, key: str) -> Batch | None:
+        """See the port."""
+        return _find_replay(self.database.committed, pipeline, key)
+
+    def _insert_batch(self, tables: Tables, pipeline: str, plan: Plan, run: str, key: str | None = None) -> Batch:
+        batch = Batch(
+            batch_id=max(tables.batches, default=0) + 1,
+            pipeline=pipeline,
+            lane=plan.lane,
+            state=BatchState.PLANNED,
+            attempt=0,
+            attempt_run=None,
+            ranges=tuple(sorted(plan.ranges)),
+            lag_left_records=plan.lag_left_records,
+            planned_at=self.clock(),
+            delivery=plan.delivery,
+        )
+        epoch = tables.epochs.get(pipeline, 0)
+        tables.batches[batch.batch_id] = StoredBatch(batch, epoch=epoch, planned_by=run, request_key=key)
+        return batch
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """See the port."""
@@ -140,7 +165,7 @@ class MemoryLedger:
             if found.state.is_final:
                 raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
-            tables.batches[batch_id] = StoredBatch(taken, has_rows=stored.has_rows)
+            tables.batches[batch_id] = replace(stored, batch=taken, reported_rows=None, balances=())
             return Attempt(taken, taken.attempt, run)
 
     def mark_failed(self, attempt: Attempt, reason: str) -> None:
@@ -217,7 +242,16 @@ class MemoryLedger:
                 planned_at=self.clock(),
             )
             balances = tuple(Balance(each, accepted_loss=len(each)) for each in batch.ranges)
-            tables.batches[batch.batch_id] = StoredBatch(batch, balances=balances, published_at=self.clock())
+            taken = [
+                held for other in tables.batches.values() if other.batch.pipeline == pipeline for held in other.held
+            ]
+            tables.batches[batch.batch_id] = StoredBatch(
+                batch,
+                balances=balances,
+                published_at=self.clock(),
+                held=tuple(find_gaps(taken, within=batch.ranges)),
+                epoch=tables.epochs.get(pipeline, 0),
+            )
             tables.decisions[batch.batch_id] = decision
             _move_positions(tables, batch)
             return batch
@@ -295,6 +329,44 @@ class MemoryPublication:
             raise position_conflict(batch, found)
         _move_positions(self.connection, batch)
 
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """See the port."""
+        mine, found = self._stored, []
+        for batch_id, other in self.connection.batches.items():
+            if other.batch.pipeline != mine.batch.pipeline or batch_id == mine.batch.batch_id:
+                continue
+            is_replay = Lane.REPLAY in (mine.batch.lane, other.batch.lane)
+            if is_replay or other.epoch < mine.epoch:
+                found += [HeldRange(batch_id, each) for each in intersect(other.held, mine.batch.ranges)]
+        return sorted(found, key=lambda each: each.range)
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """See the port."""
+        batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
+        for each, rows in zip(replaced, removed_rows, strict=True):
+            other = batches[each.batch_id]
+            batches[each.batch_id] = replace(other, held=tuple(find_gaps([each.range], within=other.held)))
+            set_aside = [
+                key
+                for key in self.connection.quarantine
+                if key[0] == pipeline and key[1] == each.range.partition and key[2] in each.range
+            ]
+            for key in set_aside:
+                del self.connection.quarantine[key]
+            listed = self.connection.duplicates.get(each.batch_id, {})
+            left = {
+                at: first for at, first in listed.items() if at[0] != each.range.partition or at[1] not in each.range
+            }
+            self.connection.duplicates[each.batch_id] = left
+            self.connection.replacements[mine, each] = StoredReplacement(
+                mine, each, rows, len(set_aside), len(listed) - len(left)
+            )
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """See the port."""
+        return not find_gaps(self._stored.held, within=self._stored.batch.ranges)
+
     def publish_quarantine(self) -> None:
         """See the port."""
         batch = self.attempt.batch
@@ -331,13 +403,22 @@ class MemoryPublication:
         if Protection.OVERLAPS_REFUSED in self.protections:
             _require_disjoint(self.connection, stored.batch)
         batch = replace(stored.batch, state=BatchState.PUBLISHED)
-        self.connection.batches[batch.batch_id] = replace(stored, batch=batch, published_at=self.clock())
+        self.connection.batches[batch.batch_id] = replace(
+            stored, batch=batch, published_at=self.clock(), held=batch.ranges
+        )
         self.connection.failures.pop((batch.batch_id, batch.attempt), None)
 
 
 def _find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
     for stored in tables.batches.values():
         if stored.batch.pipeline == pipeline and stored.batch.lane is Lane.LIVE and not stored.batch.state.is_final:
+            return stored.batch
+    return None
+
+
+def _find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:
+    for stored in tables.batches.values():
+        if stored.batch.pipeline == pipeline and stored.request_key == key:
             return stored.batch
     return None
 
@@ -372,10 +453,12 @@ def _require_balance(stored: StoredBatch) -> None:
 
 
 def _require_disjoint(tables: Tables, batch: Batch) -> None:
+    epoch = tables.batches[batch.batch_id].epoch
     for other in tables.batches.values():
         if other.batch.pipeline != batch.pipeline or other.batch.state is not BatchState.PUBLISHED:
             continue
+        is_same_lane = other.batch.lane is batch.lane is Lane.LIVE and other.epoch == epoch
         for mine in batch.ranges:
-            for theirs in other.batch.ranges:
+            for theirs in other.batch.ranges if is_same_lane else other.held:
                 if mine.intersects(theirs):
                     raise PositionConflictError(f"{batch.label}: {mine} overlaps {theirs} of {other.batch.label}.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import DELETED_COLUMN
 from batchledger.errors import (
     AuditOutdatedError,
@@ -121,6 +121,32 @@ class MemorySink:
         assert isinstance(publication, MemoryPublication)
         self.publish(replace(publication, connection=publication.connection.copy()))
 
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        tables: Tables = publication.connection
+        batch, removed, kept = publication.attempt.batch, set(), []
+        for row in tables.targets[self.table].rows if self.table in tables.targets else ():
+            if _range_of(row, publication.attempt) is None or row["_batch_id"] == batch.batch_id:
+                kept.append(row)
+            else:
+                removed.add((row["_batch_id"], coordinate_of(row)))
+        if removed:
+            tables.targets[self.table] = replace(tables.targets[self.table], rows=tuple(kept))
+        tables.deleted_keys = {
+            key: row
+            for key, row in tables.deleted_keys.items()
+            if key[0] != batch.pipeline
+            or row["_batch_id"] == batch.batch_id
+            or _range_of(row, publication.attempt) is None
+        }
+        return [
+            sum(
+                holder == each.batch_id and partition == each.range.partition and offset in each.range
+                for holder, (partition, offset) in removed
+            )
+            for each in replaced
+        ]
+
     def publish(self, publication: Publication) -> int:
         """See the port."""
         tables: Tables = publication.connection
@@ -185,7 +211,4 @@ def _key(attempt: Attempt) -> AttemptKey:
 
 def _range_of(row: Row, attempt: Attempt) -> OffsetRange | None:
     partition, offset = coordinate_of(row)
-    for each in attempt.batch.ranges:
-        if each.partition == partition and offset in each:
-            return each
-    return None
+    return next((each for each in attempt.batch.ranges if each.partition == partition and offset in each), None)

@@ -3,6 +3,7 @@
 Reads only. The material of the proof is one snapshot, so that what is compared belongs together.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,12 +12,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from batchledger.batch import Batch, CheckResult, Position
+from batchledger.batch import Batch, CheckResult, Lane, Position
 from batchledger.database import read_statement
 from batchledger.ledger.postgres import PostgresLedger, read_positions
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.verification import PublishedRange, TargetKey
+from batchledger.verification import PublishedRange, Removed, TargetKey
 
 DUPLICATES_SHOWN = 20
 
@@ -97,8 +98,26 @@ class DuplicateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacementRecord:
+    """Offsets that a batch took over from another one, and how much of the other it removed there."""
+
+    batch_id: int
+    replaced_batch_id: int
+    topic: str
+    partition: int
+    start: int
+    until: int
+    rows: int
+    quarantined: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchHistory:
-    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``."""
+    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``.
+
+    ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it.
+    """
 
     batch: Batch
     decisions: Sequence[DecisionRecord]
@@ -106,6 +125,8 @@ class BatchHistory:
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
     duplicates: Sequence[DuplicateRecord] = ()
+    replaced: Sequence[ReplacementRecord] = ()
+    replaced_by: Sequence[ReplacementRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,7 @@ class PublishedHistory:
     ranges: Sequence[PublishedRange]
     quarantined: Mapping[TargetKey, int]
     duplicates: Mapping[TargetKey, int]
+    epoch: int
 
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
@@ -155,6 +177,14 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             "where batch_id = %s order by topic, partition, 3 limit %s",
             [batch_id, DUPLICATES_SHOWN],
         )
+        replacements = cursor.connection.cursor(row_factory=class_row(ReplacementRecord))
+        replacements.execute(
+            'select batch_id, replaced_batch_id, topic, partition, lower(offsets) as start, upper(offsets) as "until", '
+            "rows, quarantined, duplicates from batchledger.replacement "
+            "where %(id)s in (batch_id, replaced_batch_id) order by topic, partition, offsets, batch_id",
+            {"id": batch_id},
+        )
+        exchanged = replacements.fetchall()
         return BatchHistory(
             batch=batch,
             decisions=decisions.fetchall(),
@@ -162,20 +192,18 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             ranges=ranges.fetchall(),
             checks=ledger.load_checks(batch_id),
             duplicates=duplicates.fetchall(),
+            replaced=[each for each in exchanged if each.batch_id == batch_id],
+            replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
         )
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
-    """Return positions, published live ranges, and the counts of what their batches set aside, of one moment."""
+    """Return positions, the published ranges of both lanes, and counts of what was set aside, of one moment."""
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
-        cursor.execute(
-            "select r.batch_id, topic, partition, lower(offsets), upper(offsets), accepted, quarantined, unexplained, "
-            "b.rows_published_at is not null, duplicates, accepted_loss "
-            "from batchledger.batch_range r join batchledger.batch b using (batch_id) "
-            "where r.pipeline = %s and published_live order by topic, partition, offsets",
-            [pipeline],
-        )
+        cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
+        epoch = next((int(number) for (number,) in cursor), 0)
+        cursor.execute(read_statement(__package__, "list_published"), {"pipeline": pipeline})
         ranges = [_published_range(row) for row in cursor]
         cursor.execute(
             "select batch_id, topic, partition, count(*) from batchledger.quarantine where pipeline = %s "
@@ -186,21 +214,21 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
         cursor.execute(
             "select batch_id, topic, partition, count(*) from batchledger.batch b "
             "join batchledger.duplicate d using (batch_id) "
-            "where b.pipeline = %s and b.lane = 'live' and b.state = 'published' group by batch_id, topic, partition",
+            "where b.pipeline = %s and b.state = 'published' group by batch_id, topic, partition",
             [pipeline],
         )
         duplicates = _counts(cursor)
-    return PublishedHistory(positions, ranges, quarantined, duplicates)
+    return PublishedHistory(positions, ranges, quarantined, duplicates, epoch)
 
 
 def list_batches_that_may_show_rows(dsn: str, pipeline: str) -> frozenset[int]:
-    """Return the live batches that are published, or whose rows are committed while the position is not yet.
+    """Return the batches that are published, or whose rows are committed while the position is not yet.
 
     The latter are open batches of at_least_once. A blocked one is not among them: nobody is about to publish it.
     """
     with transaction(dsn, f"list the batches of {pipeline} that may show rows") as cursor:
         cursor.execute(
-            "select batch_id from batchledger.batch where pipeline = %s and lane = 'live' and (state = 'published' "
+            "select batch_id from batchledger.batch where pipeline = %s and (state = 'published' "
             "or rows_published_at is not null and state not in ('discarded', 'blocked'))",
             [pipeline],
         )
@@ -212,6 +240,13 @@ def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:
 
 
 def _published_range(row: tuple[Any, ...]) -> PublishedRange:
-    batch_id, topic, partition, start, until, *counts = row
-    offsets = OffsetRange(TopicPartition(topic, partition), start, until)
-    return PublishedRange(batch_id, offsets, *counts)
+    batch_id, topic, number, start, until, *counts, lane, epoch, replaced, rows, quarantined, duplicates = row
+    partition = TopicPartition(topic, number)
+    published = PublishedRange(batch_id, OffsetRange(partition, start, until), *counts)
+    return dataclasses.replace(
+        published,
+        lane=Lane(lane),
+        epoch=epoch,
+        replaced=tuple(OffsetRange(partition, each.lower, each.upper) for each in replaced),
+        removed=Removed(rows or 0, quarantined or 0, duplicates or 0),
+    )

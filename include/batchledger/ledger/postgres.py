@@ -43,6 +43,8 @@ from batchledger.planning import Plan
 
 Cursor = psycopg.Cursor[Any]
 
+_PUBLICATION_WAITS = {Lane.LIVE: "2min", Lane.REPLAY: "10min"}
+
 
 @dataclass(frozen=True)
 class PostgresLedger:
@@ -84,14 +86,34 @@ class PostgresLedger:
             if already_open is not None:
                 return already_open
             _insert_positions(cursor, pipeline, plan.first_positions)
-            cursor.execute(
-                "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by, delivery) "
-                "values (%s, %s, %s, %s, %s) returning batch_id",
-                [pipeline, Lane.LIVE, plan.lag_left_records, run, plan.delivery],
-            )
-            batch_id = cursor.fetchall()[0][0]
+            batch_id = _insert_batch(cursor, pipeline, plan, run)
             _insert_ranges(cursor, pipeline, batch_id, plan.ranges)
             return _load_batch(cursor, batch_id)
+
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+        """See the port."""
+        with transaction(self.dsn, f"store a replay of {pipeline}") as cursor:
+            _lock_pipeline(cursor, pipeline)
+            already_stored = _find_batch(cursor, pipeline=pipeline, key=key)
+            if already_stored is not None:
+                return already_stored
+            cursor.execute(
+                "update batchledger.batch set state = 'discarded' where pipeline = %s and lane = 'replay' "
+                "and planned_by = %s and state not in ('published', 'discarded')",
+                [pipeline, run],
+            )
+            _insert_positions(cursor, pipeline, plan.first_positions)
+            batch_id = _insert_batch(cursor, pipeline, plan, run, key)
+            parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
+            cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
+            batch = _load_batch(cursor, batch_id)
+            _insert_decision(cursor, batch, "replay", decision, expired=[str(each) for each in plan.expired])
+            return batch
+
+    def find_replay(self, pipeline: str, key: str) -> Batch | None:
+        """See the port."""
+        with transaction(self.dsn, f"look for a replay of {pipeline}") as cursor:
+            return _find_batch(cursor, pipeline=pipeline, key=key)
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """See the port."""
@@ -222,7 +244,7 @@ class PostgresLedger:
             balances = [Balance(each, accepted_loss=len(each)) for each in lost]
             _store_balances(cursor, batch_id, balances)
             cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch_id})
-            cursor.execute("update batchledger.batch_range set published_live = true where batch_id = %s", [batch_id])
+            cursor.execute(read_statement(__package__, "hold_unheld"), {"batch_id": batch_id})
             batch = _load_batch(cursor, batch_id)
             _insert_decision(cursor, batch, "accept-loss", decision)
             return batch
@@ -233,7 +255,7 @@ class PostgresLedger:
         label = attempt.batch.label
         with translate_errors(f"publish {label}"), connect(self.dsn) as connection:
             cursor = connection.cursor()
-            cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [attempt.batch.pipeline])
+            _queue_for_publishing(cursor, attempt.batch)
             cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id])
             found = _load_batch(cursor, attempt.batch.batch_id)
             if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
@@ -247,13 +269,14 @@ class PostgresLedger:
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
     """Return the positions of a pipeline within the cursor's transaction."""
     cursor.execute(
-        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since "
+        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since, "
+        "rewound_to "
         "from batchledger.position where pipeline = %s order by topic, partition",
         [pipeline],
     )
     return [
-        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), at, since)
-        for topic, partition, origin, next_offset, cluster, topic_id, at, since in cursor
+        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
+        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor
     ]
 
 
@@ -275,8 +298,12 @@ def _load_batch(cursor: Cursor, batch_id: int) -> Batch:
     return batch
 
 
-def _find_batch(cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None) -> Batch | None:
-    cursor.execute(read_statement(__package__, "find_batch"), {"batch_id": batch_id, "pipeline": pipeline})
+def _find_batch(
+    cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None, key: str | None = None
+) -> Batch | None:
+    """Return the batch of that id, the replay of that key, or else the pipeline's open live batch."""
+    wanted = {"batch_id": batch_id, "pipeline": pipeline, "key": key}
+    cursor.execute(read_statement(__package__, "find_batch"), wanted)
     row = cursor.fetchone()
     if row is None:
         return None
@@ -301,6 +328,19 @@ def _find_batch(cursor: Cursor, batch_id: int | None = None, pipeline: str | Non
     )
 
 
+def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
+    """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
+
+    Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
+    are handed on in the order of asking; a row goes to whoever asks first once it is free.
+    """
+    cursor.execute("select set_config('lock_timeout', %s, true)", [_PUBLICATION_WAITS[batch.lane]])
+    for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
+        name = f"batchledger {line} of {batch.pipeline}"
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [batch.pipeline])
+
+
 def _lock_pipeline(cursor: Cursor, pipeline: str) -> None:
     cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
@@ -316,6 +356,15 @@ def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Positio
         "topic_ids": [each.identity.topic_id for each in positions],
     }
     cursor.execute(read_statement(__package__, "insert_positions"), parameters)
+
+
+def _insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
+    cursor.execute(
+        "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by, delivery, request_key) "
+        "values (%s, %s, %s, %s, %s, %s) returning batch_id",
+        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key],
+    )
+    return int(cursor.fetchall()[0][0])
 
 
 def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
@@ -349,10 +398,11 @@ def _discard(cursor: Cursor, batch: Batch, named: int | None) -> None:
     end_attempt(cursor, Attempt(batch, row[0], ""), "fenced")
 
 
-def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision) -> None:
+def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision, **after: Any) -> None:
     cursor.execute(
-        "insert into batchledger.decision (batch_id, kind, decided_by, reason) values (%s, %s, %s, %s)",
-        [batch.batch_id, kind, decision.decided_by, decision.reason],
+        "insert into batchledger.decision (pipeline, batch_id, kind, decided_by, reason, after) "
+        "values (%s, %s, %s, %s, %s, %s)",
+        [batch.pipeline, batch.batch_id, kind, decision.decided_by, decision.reason, Jsonb(after) if after else None],
     )
 
 

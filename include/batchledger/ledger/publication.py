@@ -1,16 +1,17 @@
 """The publishing transaction of one attempt (I3): positions, quarantine and state in one connection with the rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, Lane, position_conflict
-from batchledger.database import read_statement
+from batchledger.batch import Attempt, HeldRange, Lane, position_conflict
+from batchledger.database import ranges_as_arrays, read_statement
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,37 @@ class PostgresPublication:
             found = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
         raise position_conflict(batch, found)
 
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """See the port."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": self.attempt.batch.batch_id})
+            return [
+                HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
+                for batch_id, topic, partition, start, until in cursor
+            ]
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        parameters = {
+            "pipeline": batch.pipeline,
+            "batch_id": batch.batch_id,
+            "batches": [each.batch_id for each in replaced],
+            "rows": list(removed_rows),
+            **ranges_as_arrays([each.range for each in replaced]),
+        }
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "release_held"), parameters)
+            cursor.execute(read_statement(__package__, "record_replacement"), parameters)
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """See the port."""
+        query = "select bool_and(held = int8multirange(offsets)) from batchledger.batch_range where batch_id = %s"
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, [self.attempt.batch.batch_id])
+            return bool(cursor.fetchall()[0][0])
+
     def publish_quarantine(self) -> None:
         """See the port."""
         batch = self.attempt.batch
@@ -109,8 +141,8 @@ class PostgresPublication:
         with self.connection.cursor() as cursor:
             try:
                 cursor.execute(
-                    "update batchledger.batch_range set published_live = %s where batch_id = %s",
-                    [batch.lane is Lane.LIVE, batch.batch_id],
+                    read_statement(__package__, "hold_ranges"),
+                    {"is_live": batch.lane is Lane.LIVE, "batch_id": batch.batch_id},
                 )
             except psycopg.errors.ExclusionViolation as error:
                 raise PositionConflictError(

@@ -14,9 +14,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, read_statement, transaction
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -130,6 +130,25 @@ class PostgresSink:
                 publication.connection.execute("set constraints all immediate")
             except psycopg.IntegrityError as error:
                 raise self._refused(publication.attempt, error) from error
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
+        batch = publication.attempt.batch
+        held = {f"held_{name}": values for name, values in ranges_as_arrays([each.range for each in replaced]).items()}
+        parameters = {
+            "pipeline": batch.pipeline,
+            "batch_id": batch.batch_id,
+            "held_by": [each.batch_id for each in replaced],
+            **ranges_as_arrays(batch.ranges),
+            **held,
+        }
+        with publication.connection.cursor() as cursor:
+            if not columns_of(cursor, *self.table):
+                return [0] * len(replaced)
+            if self.upsert is not None:
+                cursor.execute(read_statement(__package__, "withdraw_deleted_keys"), parameters)
+            cursor.execute(read_sql("withdraw_rows").format(target=self._target), parameters)
+            return [count for (count,) in cursor]
 
     def publish(self, publication: Publication) -> int:
         """See the port."""

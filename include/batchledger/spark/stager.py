@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import reduce
 
 import grpc
 from pyspark.errors import PySparkException
@@ -19,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from batchledger.batch import Attempt, Staged
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError, StagingError
-from batchledger.offsets import OffsetRange
+from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Evidence, Sink
 from batchledger.record_rules import TombstonePolicy
 from batchledger.spark.call_deadline import explain_deadline
@@ -114,14 +115,28 @@ class SparkStager:
 def read_ranges(
     spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
 ) -> DataFrame:
-    """Return the records of exactly ``ranges``, one range per partition, with key, value and headers as bytes."""
+    """Return the records of exactly ``ranges``, with key, value and headers as bytes; one Spark partition a range.
+
+    Spark reads one range of a partition at a time, so further ones are further reads of the same job.
+    """
+    rounds: list[dict[TopicPartition, OffsetRange]] = []
+    for each in ranges:
+        free = next((taken for taken in rounds if each.partition not in taken), None)
+        if free is None:
+            free = {}
+            rounds.append(free)
+        free[each.partition] = each
+    return reduce(DataFrame.union, [_read_once(spark, list(each.values()), options, isolation) for each in rounds])
+
+
+def _read_once(
+    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
+) -> DataFrame:
     starts: dict[str, dict[str, int]] = {}
     untils: dict[str, dict[str, int]] = {}
     for each in ranges:
         topic, number = each.partition.topic, str(each.partition.partition)
-        if number in starts.setdefault(topic, {}):
-            raise ValueError(f"{each.partition} has more than one range in a single read")
-        starts[topic][number] = each.start
+        starts.setdefault(topic, {})[number] = each.start
         untils.setdefault(topic, {})[number] = each.until
     explicit = {
         "assign": json.dumps({topic: [int(number) for number in offsets] for topic, offsets in starts.items()}),

@@ -25,7 +25,7 @@ from batchledger.sinks.postgres import PostgresSink
 from batchledger.torture.schedule import PLAN_CHOSEN, Protection
 from batchledger.wiring import build_platform, ledger_dsn
 
-_CONSTRAINT = "batch_range_disjoint"
+_CONSTRAINTS = ("batch_range_disjoint", "batch_range_held_once")
 
 
 def build_platform_without(protection: Protection | None, pipeline: PipelineConfig, crash: CrashHook) -> Platform:
@@ -55,18 +55,20 @@ def overlaps_allowed(protection: Protection | None, dsn: str, pipeline: str) -> 
     if protection not in (Protection.FENCING, Protection.COMPARE_AND_SWAP):
         yield
         return
-    constraint, table = sql.Identifier(_CONSTRAINT), sql.SQL("batchledger.batch_range")
+    table = sql.SQL("batchledger.batch_range")
+    drop, add = sql.SQL("alter table {} drop constraint {}"), sql.SQL("alter table {} add constraint {} {}")
     with psycopg.connect(dsn, autocommit=True) as connection:
-        query = "select pg_get_constraintdef(oid) from pg_constraint where conname = %s"
-        definition = connection.execute(query, [_CONSTRAINT]).fetchall()[0][0]
-        connection.execute(sql.SQL("alter table {} drop constraint {}").format(table, constraint))
+        query = "select conname, pg_get_constraintdef(oid) from pg_constraint where conname = any(%s)"
+        definitions = connection.execute(query, [list(_CONSTRAINTS)]).fetchall()
+        for name, _ in definitions:
+            connection.execute(drop.format(table, sql.Identifier(name)))
     try:
         yield
     finally:
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("delete from batchledger.batch_range where pipeline = %s", [pipeline])
-            add = sql.SQL("alter table {} add constraint {} {}")
-            connection.execute(add.format(table, constraint, sql.SQL(definition)))
+            for name, definition in definitions:
+                connection.execute(add.format(table, sql.Identifier(name), sql.SQL(definition)))
 
 
 class OverwritingPublication(PostgresPublication):
