@@ -103,7 +103,7 @@ def plan(
     platform: Platform,
     run: str,
     *,
-    max_records: int | None = None,  # noqa: ARG001 -- a stand-in until this is merged
+    max_records: int | None = None,  # noqa: ARG001 -- stand-in until replays are merged
     decision: Decision | None = None,  # noqa: ARG001
 ) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
@@ -126,6 +126,11 @@ def plan(
     return batch
 
 
+def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
+    """Stand in until replays are merged."""
+    raise NotImplementedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
+
+
 def _plan_anew(platform: Platform, run: str) -> Batch | None:
     planned = preview(platform)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
@@ -135,11 +140,6 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
     platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
     logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
     return None
-
-
-def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
-    """Stand in until this is merged."""
-    raise BatchBlockedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
 
 
 def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:

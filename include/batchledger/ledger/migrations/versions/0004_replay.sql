@@ -42,7 +42,7 @@ create table batchledger.replacement (
     duplicates         bigint not null,
     primary key (batch_id, replaced_batch_id, topic, partition, offsets)
 );
-create index replacement_of_batch on batchledger.replacement (replaced_batch_id);
+create index replacement_of_range on batchledger.replacement (replaced_batch_id, topic, partition);
 comment on table batchledger.replacement is 'Which offsets a batch took over from which other one, and how much of the other it removed; rows counts offsets, so repeated rows count once.';
 
 create index quarantine_of_batch on batchledger.quarantine (batch_id);
