@@ -108,7 +108,8 @@ class MemoryWarehouse:
         return self.sink.read_target()
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
-        return sorted(pair for listed in self.database.committed.duplicates.values() for pair in listed.items())
+        listed = self.database.committed.duplicates.values()
+        return sorted((at, verdict.first) for each in listed for at, verdict in each.items())
 
     def count_deleted_keys(self) -> int:
         return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
