@@ -53,6 +53,9 @@ class Warehouse(Protocol):
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         """The records that were dropped, each with the one that came first."""
 
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        """Where the first record of each message key lies, and until when it is remembered; sorted."""
+
     def count_deleted_keys(self) -> int:
         """How many keys the pipeline knows to be deleted."""
 
@@ -110,6 +113,10 @@ class MemoryWarehouse:
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         listed = self.database.committed.duplicates.values()
         return sorted((at, verdict.first) for each in listed for at, verdict in each.items())
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        keys = self.database.committed.message_keys.items()
+        return sorted((each.first, each.remembered_until) for (owner, _), each in keys if owner == self.pipeline)
 
     def count_deleted_keys(self) -> int:
         return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
@@ -187,6 +194,15 @@ class PostgresWarehouse:
             ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
             for topic, partition, offset, first_topic, first_partition, first_offset in rows
         ]
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        query = (
+            'select topic, partition, "offset", remembered_until from batchledger.message_key where pipeline = %s '
+            "order by 1, 2, 3"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute(query, [self.pipeline]).fetchall()
+        return [((TopicPartition(topic, partition), offset), until) for topic, partition, offset, until in rows]
 
     def count_deleted_keys(self) -> int:
         query = "select count(*) from batchledger.deleted_key where pipeline = %s"
