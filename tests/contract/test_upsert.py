@@ -1,28 +1,27 @@
 """The contract of the Sink port with ``mode: upsert``: the target holds the newest state of each key."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
 from batchledger.accounting import TargetCount
-from batchledger.batch import Attempt, BatchState
 from batchledger.errors import ConfigurationError, KeyConflictError, StagingLostError, TargetChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import Deduplication, Upsert, VersionBy
+from batchledger.offsets import TopicPartition
+from batchledger.record_rules import Deduplication, Upsert
 from tests.contract import life
+from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYED_SCHEMA, P0, P1, STABLE, Record, Story
 from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
 from tests.fakes.database import StoredTarget
-from tests.fakes.work import ROW_SCHEMA
+
+OTHER_TOPIC = TopicPartition("returns", 0)
+
 
 @pytest.fixture
 def story(warehouse: Warehouse) -> Story:
@@ -264,12 +263,6 @@ def create_by_hand(warehouse: PostgresWarehouse, index: str) -> None:
             ).format(table)
         )
         connection.execute(sql.SQL(index).format(table))  # type: ignore[arg-type]
-
-
-KEYS = {"AA": P0, "DL": P0, "UA": P1}
-DELAYS = st.none() | st.integers(0, 99)
-STABLE = st.sampled_from(sorted(KEYS)).flatmap(lambda key: st.builds(Record, st.just(key), DELAYS, st.just(KEYS[key])))
-ANYWHERE = st.builds(Record, st.sampled_from(sorted(KEYS)), DELAYS, st.sampled_from([P0, P1]), st.integers(0, 3))
 
 
 def histories(record: st.SearchStrategy[Record]) -> st.SearchStrategy[Sequence[tuple[Sequence[Record], Sequence[int]]]]:
