@@ -48,6 +48,10 @@ comment on table batchledger.replacement is 'Which offsets a batch took over fro
 create index quarantine_of_batch on batchledger.quarantine (batch_id);
 create index deleted_key_by_offset on batchledger.deleted_key (pipeline, topic, partition, "offset");
 
+alter table batchledger.duplicate
+    add column key_hash  bytea;
+comment on column batchledger.duplicate.key_hash is 'As in message_key. Null: unknown, or its first record is in the target no more; published again, the record is judged anew.';
+
 alter table batchledger.decision
     alter column batch_id drop not null,
     add column pipeline  text references batchledger.pipeline,
