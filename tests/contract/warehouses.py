@@ -58,6 +58,9 @@ class Warehouse(Protocol):
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         """The records that were dropped, each with the one that came first."""
 
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        """Where the first record of each message key lies, and until when it is remembered; sorted."""
+
     def count_deleted_keys(self) -> int:
         """How many keys the pipeline knows to be deleted."""
 
@@ -117,7 +120,12 @@ class MemoryWarehouse:
         return self.sink.read_target()
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
-        return sorted(pair for listed in self.database.committed.duplicates.values() for pair in listed.items())
+        listed = self.database.committed.duplicates.values()
+        return sorted((at, verdict.first) for each in listed for at, verdict in each.items())
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        keys = self.database.committed.message_keys.items()
+        return sorted((each.first, each.remembered_until) for (owner, _), each in keys if owner == self.pipeline)
 
     def count_deleted_keys(self) -> int:
         return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
@@ -199,6 +207,15 @@ class PostgresWarehouse:
             ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
             for topic, partition, offset, first_topic, first_partition, first_offset in rows
         ]
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        query = (
+            'select topic, partition, "offset", remembered_until from batchledger.message_key where pipeline = %s '
+            "order by 1, 2, 3"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute(query, [self.pipeline]).fetchall()
+        return [((TopicPartition(topic, partition), offset), until) for topic, partition, offset, until in rows]
 
     def count_deleted_keys(self) -> int:
         query = "select count(*) from batchledger.deleted_key where pipeline = %s"

@@ -97,6 +97,17 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about a record with a key: which record is the first one with it; itself when it was accepted.
+
+    Without a ``key`` nothing was decided that still stands.
+    """
+
+    first: Coordinate
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredReplacement:
     """What one batch took over from another one, and how much of it was removed."""
 
@@ -124,7 +135,8 @@ class Tables:
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
     deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
-    duplicates: dict[int, Mapping[Coordinate, Coordinate]] = field(default_factory=dict)
+    duplicates: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
+    recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
 
