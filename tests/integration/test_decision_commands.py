@@ -44,7 +44,7 @@ def test_a_rewind_is_shown_first_then_rebuilds_the_identical_table_and_is_listed
     ]
     listed = " ".join(batchledger("batches", name).stdout.split())
     assert "the transform was wrong" in listed
-    assert "epoch 0 → 1" in listed
+    assert "epoch: 0 → 1" in listed
 
 
 def test_a_rewind_to_named_offsets_goes_backwards_only_and_to_what_is_there(workplace: Workplace) -> None:
