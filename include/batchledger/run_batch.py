@@ -48,6 +48,7 @@ from batchledger.ownership import (
     load_batch,
     own_attempt,
 )
+from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.pipeline import Platform, StageStep, load_positions
 from batchledger.planning import (
     Plan,
@@ -74,7 +75,10 @@ def preview(platform: Platform) -> Plan:
     starts = _find_starts(platform, tuple(each for each in log.log_by_partition if each not in stored))
     first = choose_first_positions(stored, log, rules.start, starts)
     check_source(rules.name, first, log, rules.topics)
-    return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
+    size = _choose_size(platform)
+    limits = replace(rules.limits, max_records=size.records) if size else rules.limits
+    planned = plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
+    return replace(planned, size=size)
 
 
 def plan(platform: Platform, run: str) -> Batch | None:
@@ -102,6 +106,8 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
     planned = preview(platform)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
+        if planned.size:
+            logger.info("%s: %s", platform.rules.name, planned.size)
         return platform.ledger.store_plan(platform.rules.name, replace(planned, delivery=platform.rules.delivery), run)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
     platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
@@ -261,6 +267,15 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
         # Another topic under the name would have told of other records.
         check_identity(*_look_at_source(platform, attempt.batch))
     return combine_witnesses(seen, staged, counts)
+
+
+def _choose_size(platform: Platform) -> BatchSize | None:
+    """Return how many records the pipeline's target duration allows; None when it has no target."""
+    limits = platform.rules.limits
+    if limits.target_duration_seconds is None:
+        return None
+    paces = platform.ledger.load_paces(platform.rules.name, PACES_CONSIDERED)
+    return choose_size(paces, limits.target_duration_seconds, limits.min_records, limits.max_records)
 
 
 def _find_starts(platform: Platform, new: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
