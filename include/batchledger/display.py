@@ -79,6 +79,7 @@ def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datet
                 "open_batch": open_batch and open_batch.batch_id,
                 "ranges": [range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
+                "size": None if isinstance(planned, Batch) else planned.size,
                 "threats": threats_as_json(threats),
             }
         )
@@ -101,6 +102,8 @@ def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None)
     print_out(table)
     if planned.lag_left_records:
         print_out(f"{planned.lag_left_records:,} more stay for later batches.")
+    if isinstance(planned, Plan) and planned.size:
+        print_out(f"Size: {planned.size}.")
 
 
 def threats_as_json(threats: Threats) -> dict[str, Any]:
