@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from batchledger.batch import DeliveryMode
+from batchledger.batch import DeliveryMode, Lane
 from tests.fakes.crash import crash_points
 from tests.machine.actions import Actions, OpenWorld
 from tests.machine.machine import PlatformMachine
@@ -23,7 +23,7 @@ def retry_the_step(machine: Actions, crashed: Process) -> Process:
 
 
 def start_another_run(machine: Actions, crashed: Process) -> Process:
-    return machine.launch("run")
+    return machine.launch()
 
 
 RECOVERIES: tuple[Recovery, ...] = (retry_the_step, start_another_run)
@@ -33,13 +33,13 @@ def crash_and_recover(open_world: OpenWorld, delivery: DeliveryMode, crashes: li
     """Let one run after the other die at a point and be recovered; the invariants hold all the time and at the end."""
     machine = PlatformMachine(open_world, delivery)
     try:
-        machine.open(origins=[1], limit=10, published=1)
+        machine.open(gone=[1], old=2, limit=10, published=1)
         for point, recover in crashes:
             machine.write(0, Kind.GOOD, 2)
             machine.write(0, Kind.UNDECODABLE, 1)
-            crashed = machine.launch("run")
+            crashed = machine.launch()
             machine.crash_at(crashed, point)
-            assert machine.reached[crash_at(point)] > 0, f"{crashed} did not die at {point}: {crashed.error!r}"
+            assert machine.reached[crash_at(Lane.LIVE, point)] > 0, f"{crashed} did not die at {point}: {crashed.error!r}"
             machine.all_invariants_hold()
             machine.let(recover(machine, crashed))
             machine.all_invariants_hold()
