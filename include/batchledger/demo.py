@@ -12,9 +12,10 @@ from rich.console import Console
 
 from batchledger.airflow_api import Account, AirflowApi, Run, open_airflow
 from batchledger.config import PipelineConfig
-from batchledger.display import BALANCE_LINES, balance_table, batches_table
+from batchledger.display import balance_table, batches_table
 from batchledger.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.pipeline import Platform
+from batchledger.printing import BALANCE_LINES
 from batchledger.run_progress import follow, measure_backlog, observe
 from batchledger.samples import SampleOrder, produce_samples
 from batchledger.stack.airflow_components import ADMIN, airflow_url

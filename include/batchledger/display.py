@@ -1,31 +1,24 @@
 """What the command line prints: a table for people, or one JSON document with the same content. No decisions here."""
 
 import dataclasses
-import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.batch import Batch, DecisionRecord, DeliveryMode
+from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
-from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord
-from batchledger.offsets import count_offsets, describe_ranges
+from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
+from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
+from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
 from batchledger.record_rules import SinkMode
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 
-# Holes are shown by class.
-BALANCE_LINES = (
-    "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
-    "accepted_loss",
-)  # fmt: skip
 _PROVED_OF_TARGET = {
     SinkMode.APPEND: "the target holds what the ledger says.",
     SinkMode.UPSERT: (
@@ -38,20 +31,14 @@ COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
-def print_json(document: Any) -> None:
-    """Print one JSON document on standard output; dataclasses become objects, times ISO text."""
-    json.dump(document, sys.stdout, indent=2, default=_to_json)
-    sys.stdout.write("\n")
-
-
 def show_migration(before: str | None, after: str | None, as_json: bool) -> None:
     """Say what a migration changed."""
     if as_json:
         print_json({"before": before, "after": after})
     elif before == after:
-        _out(f"The ledger is up to date (migration {after}).")
+        print_out(f"The ledger is up to date (migration {after}).")
     else:
-        _out(f"The ledger moved from migration {before or 'none'} to {after}.")
+        print_out(f"The ledger moved from migration {before or 'none'} to {after}.")
 
 
 def show_produced(produced: Produced, as_json: bool) -> None:
@@ -70,14 +57,16 @@ def show_produced(produced: Produced, as_json: bool) -> None:
         )
         return
     if known["sent"] == 0:
-        _out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+        print_out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
         return
-    _out(f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets.")
+    print_out(
+        f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets."
+    )
     told = {name: count for name, count in known.items() if count is not None}
-    table = _table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
+    table = new_table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
     table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
-    _out(table)
-    _out(produced.guarantee.explanation)
+    print_out(table)
+    print_out(produced.guarantee.explanation)
 
 
 def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
@@ -88,7 +77,7 @@ def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datet
             {
                 "pipeline": pipeline,
                 "open_batch": open_batch and open_batch.batch_id,
-                "ranges": [_range_as_json(each) for each in planned.ranges],
+                "ranges": [range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
                 "threats": threats_as_json(threats),
             }
@@ -96,22 +85,22 @@ def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datet
         return
     _show_ranges(pipeline, planned, open_batch)
     for line in describe_threats(threats, now):
-        _out(Text(line, "yellow"))
+        print_out(Text(line, "yellow"))
 
 
 def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
     if not planned.ranges:
-        _out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
+        print_out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
         return
     title = f"Open: {open_batch.label}, {open_batch.state}" if open_batch else f"Next batch of {pipeline}"
-    table = _table(title, "range", "offsets")
+    table = new_table(title, "range", "offsets")
     for each in planned.ranges:
         table.add_row(str(each), f"{len(each):,}")
     table.add_section()
     table.add_row("total", f"{count_offsets(planned.ranges):,}")
-    _out(table)
+    print_out(table)
     if planned.lag_left_records:
-        _out(f"{planned.lag_left_records:,} more stay for later batches.")
+        print_out(f"{planned.lag_left_records:,} more stay for later batches.")
 
 
 def threats_as_json(threats: Threats) -> dict[str, Any]:
@@ -129,13 +118,13 @@ def threats_as_json(threats: Threats) -> dict[str, Any]:
 
 def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
     """Print how each pipeline stands, the worst first."""
-    table = _table("Pipelines", "pipeline", "state", "unread", "what to know")
+    table = new_table("Pipelines", "pipeline", "state", "unread", "what to know")
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
         style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
         notes = [each.detail, *(describe_threats(each.threats, now) if each.threats else [])]
         unread = f"{each.threats.unread_records:,}" if each.threats else ""
         table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
-    _out(table)
+    print_out(table)
 
 
 def pipeline_as_json(health: PipelineHealth) -> dict[str, Any]:
@@ -149,9 +138,9 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
     if as_json:
         print_json([{"batch_id": each.batch_id, "state": each.state, "attempt": each.attempt} for each in published])
     elif not published:
-        _out(f"{pipeline}: nothing to do, every readable record is published.")
+        print_out(f"{pipeline}: nothing to do, every readable record is published.")
     for each in () if as_json else published:
-        _out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
+        print_out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
 
 
 def show_published_already(batch: Batch, as_json: bool) -> None:
@@ -159,30 +148,24 @@ def show_published_already(batch: Batch, as_json: bool) -> None:
     if as_json:
         print_json([])
     else:
-        _out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
+        print_out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
 
 
-def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
-    """Say what was given up, and where it stays visible."""
+def show_batches(
+    pipeline: str, batches: Sequence[BatchSummary], decisions: Sequence[DecisionRecord], as_json: bool
+) -> None:
+    """Print the list of batches, and below it that of decisions if there are some."""
     if as_json:
-        ranges = [_range_as_json(each) for each in batch.ranges]
-        print_json({"batch_id": batch.batch_id, "ranges": ranges, **dataclasses.asdict(decision)})
+        print_json({"batches": list(batches), "decisions": list(decisions)})
         return
-    _out(f"[yellow]accepted loss[/] of {count_offsets(batch.ranges):,} offsets: {describe_ranges(batch.ranges)}")
-    _out(f"Recorded as batch {batch.batch_id} by {decision.decided_by}; see: batchledger batch {batch.batch_id}")
-
-
-def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) -> None:
-    """Print the list of batches."""
-    if as_json:
-        print_json(list(batches))
-        return
-    _out(batches_table(pipeline, batches))
+    print_out(batches_table(pipeline, batches))
+    if decisions:
+        print_out(decisions_table(pipeline, decisions))
 
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
     """The list of batches as a table."""
-    table = _table(
+    table = new_table(
         f"Batches of {pipeline}",
         "batch",
         "state",
@@ -200,7 +183,7 @@ def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
             state,
             str(each.attempt),
             f"{each.offsets:,}",
-            _number(each.rows),
+            number(each.rows),
             f"{each.quarantined:,}",
             "" if each.seconds is None else f"{each.seconds:.1f}",
             f"{each.planned_at:%m-%d %H:%M}",
@@ -212,32 +195,34 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
-        parts = {name: getattr(history, name) for name in ("decisions", "attempts", "ranges", "checks")}
+        names = ("decisions", "attempts", "ranges", "checks", "replaced", "replaced_by")
+        parts = {name: getattr(history, name) for name in names}
         duplicates = {"count": _count_duplicates(history), "first": history.duplicates}
         print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
-    _out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
-    for decision in history.decisions:
-        when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
-        _out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
-    _out(balance_table(history.ranges))
+    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
+    show_decisions(history.decisions)
+    print_out(balance_table(history.ranges))
     if history.duplicates:
-        _out(_duplicates_table(history))
+        print_out(_duplicates_table(history))
+    for title, exchanged in (("Replaced", history.replaced), ("Replaced by", history.replaced_by)):
+        if exchanged:
+            print_out(replacements_table(title, exchanged, history.batch.batch_id))
     if not history.attempts:
         return
-    attempts = _table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
+    attempts = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
         outcome = Text(attempt.outcome or "at work, or killed")
         if attempt.error:
             outcome.append(f": {attempt.error}")
         attempts.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
-    _out(attempts)
-    checks = _table("Checks", "", "check", "what was found")
+    print_out(attempts)
+    checks = new_table("Checks", "", "check", "what was found")
     for check in history.checks:
         mark = Text("passed", "green") if check.passed else Text("failed", "bold red")
         checks.add_row(mark, check.name, Text(check.detail))
-    _out(checks)
+    print_out(checks)
 
 
 def balance_table(ranges: Sequence[RangeRecord]) -> Table:
@@ -248,27 +233,37 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     lines = [line for line in BALANCE_LINES if line == "accepted" or any(getattr(each, line) for each in ranges)]
     if len(lines) > COLUMNS_IN_BALANCE:
         return _balance_as_text(ranges, lines)
-    table = _table("Balance", "range", "offsets =", *(line.replace("_", " ") for line in lines), "+ unexplained")
+    table = new_table("Balance", "range", "offsets =", *(line.replace("_", " ") for line in lines), "+ unexplained")
     for each in ranges:
-        unexplained = Text(_number(each.unexplained), "bold red" if each.unexplained else "green")
+        unexplained = Text(number(each.unexplained), "bold red" if each.unexplained else "green")
         table.add_row(
             f"{each.topic}[{each.partition}] {each.start}..{each.until}",
             f"{each.until - each.start:,}",
-            *(_number(getattr(each, line)) for line in lines),
+            *(number(getattr(each, line)) for line in lines),
             unexplained,
         )
     return table
 
 
 def _balance_as_text(ranges: Sequence[RangeRecord], lines: Sequence[str]) -> Table:
-    table = _table("Balance", "range", "offsets =", "sum")
+    table = new_table("Balance", "range", "offsets =", "sum")
     for each in ranges:
-        terms = [f"{_number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
+        terms = [f"{number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
         total = Text(" + ".join(terms))
-        total.append(f" + {_number(each.unexplained) or '?'} unexplained", "bold red" if each.unexplained else "green")
+        total.append(f" + {number(each.unexplained) or '?'} unexplained", "bold red" if each.unexplained else "green")
         table.add_row(
             f"{each.topic}[{each.partition}] {each.start}..{each.until}", f"{each.until - each.start:,}", total
         )
+    return table
+
+
+def replacements_table(title: str, exchanged: Sequence[ReplacementRecord], batch_id: int) -> Table:
+    """What batch ``batch_id`` took over from others, or others from it, with how much was removed there."""
+    table = new_table(title, "batch", "range", "rows", "quarantined", "duplicates")
+    for each in exchanged:
+        other = each.replaced_batch_id if each.batch_id == batch_id else each.batch_id
+        place = f"{each.topic}[{each.partition}] {each.start}..{each.until}"
+        table.add_row(str(other), place, number(each.rows), number(each.quarantined), number(each.duplicates))
     return table
 
 
@@ -278,7 +273,7 @@ def _count_duplicates(history: BatchHistory) -> int:
 
 def _duplicates_table(history: BatchHistory) -> Table:
     shown = len(history.duplicates)
-    table = _table(f"Duplicates, {shown:,} of {_count_duplicates(history):,}", "dropped", "came first")
+    table = new_table(f"Duplicates, {shown:,} of {_count_duplicates(history):,}", "dropped", "came first")
     for each in history.duplicates:
         first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
         table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)
@@ -297,66 +292,23 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
     if verification.accepted_loss:
         size += f", {verification.accepted_loss:,} accepted as lost"
     if not verification.batches and verification.holds:
-        _out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
+        print_out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
         return
     if verification.holds:
-        _out(f"[green]{verification.pipeline} is exact[/]: {size}.")
-        _out(f"Contiguous (I1), disjoint (I2), balanced (I7); {_PROVED_OF_TARGET[verification.mode]}")
+        print_out(f"[green]{verification.pipeline} is exact[/]: {size}.")
+        print_out(f"Contiguous (I1), disjoint (I2), balanced (I7); {_PROVED_OF_TARGET[verification.mode]}")
         return
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"
-        _out(f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither.")
-    table = _table(
+        print_out(f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither.")
+    table = new_table(
         f"{verification.pipeline}: {len(verification.findings)} findings in {size}", "breaks", "where", "finding"
     )
     for finding in verification.findings:
         table.add_row(Text(finding.invariant, "bold red"), Text(finding.where), Text(finding.detail))
-    _out(table)
-
-
-def _out(content: Any) -> None:
-    Console().print(content, highlight=False)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
-    for column in columns:
-        is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know", "sum")
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
-    return table
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+    print_out(table)
 
 
 def _batch_as_json(batch: Batch) -> dict[str, Any]:
     fields = ("batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at")
     return {name: getattr(batch, name) for name in fields}
-
-
-def _range_as_json(each: Any) -> dict[str, Any]:
-    return {
-        "topic": each.partition.topic,
-        "partition": each.partition.partition,
-        "start": each.start,
-        "until": each.until,
-    }
-
-
-def _to_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} is not JSON")

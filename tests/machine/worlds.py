@@ -135,6 +135,7 @@ class PostgresWorld:
             rules=rules,
             source=MemorySourceLog(self.broker),
             ledger=held.ledger,
+            decisions=held.decisions,
             evidence=evidence,
             sink=sink,
             make_stager=lambda: _stager(self.broker, evidence, sink, release),

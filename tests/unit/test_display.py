@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from batchledger.display import BALANCE_LINES, balance_table
+from batchledger.display import balance_table
 from batchledger.ledger.history import RangeRecord
+from batchledger.printing import BALANCE_LINES
 
 EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
 FEW_LINES = RangeRecord("orders", 0, 2749, 2_752_759, 2_745_010, 0, 5_000, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -12,9 +12,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from batchledger.batch import Batch, CheckResult, Lane, Position
+from batchledger.batch import Batch, CheckResult, DecisionRecord, Lane, Position
 from batchledger.database import read_statement
-from batchledger.ledger.postgres import PostgresLedger, read_positions
+from batchledger.ledger import rows
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.rows import read_positions
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.verification import PublishedRange, Removed, TargetKey
@@ -76,16 +78,6 @@ class RangeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """What a person decided about a batch."""
-
-    kind: str
-    decided_by: str
-    reason: str
-    decided_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class DuplicateRecord:
     """A record that was dropped, and the record that came first with the same message key."""
 
@@ -98,8 +90,26 @@ class DuplicateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacementRecord:
+    """Offsets that a batch took over from another one, and how much of the other it removed there."""
+
+    batch_id: int
+    replaced_batch_id: int
+    topic: str
+    partition: int
+    start: int
+    until: int
+    rows: int
+    quarantined: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchHistory:
-    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``."""
+    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``.
+
+    ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it.
+    """
 
     batch: Batch
     decisions: Sequence[DecisionRecord]
@@ -107,6 +117,8 @@ class BatchHistory:
     ranges: Sequence[RangeRecord]
     checks: Sequence[CheckResult]
     duplicates: Sequence[DuplicateRecord] = ()
+    replaced: Sequence[ReplacementRecord] = ()
+    replaced_by: Sequence[ReplacementRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,12 @@ def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]
         return [BatchSummary(*row) for row in cursor]
 
 
+def list_decisions(dsn: str, pipeline: str, limit: int = 20) -> list[DecisionRecord]:
+    """Return what was decided about a pipeline and its batches, the newest first."""
+    with transaction(dsn, f"list the decisions about {pipeline}") as cursor:
+        return rows.list_decisions(cursor, pipeline=pipeline, limit=limit)
+
+
 def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
     """Return everything about one batch. Raises UnknownBatchError."""
     ledger = PostgresLedger(dsn)
@@ -145,25 +163,29 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             "from batchledger.batch_range where batch_id = %s order by topic, partition, offsets",
             [batch_id],
         )
-        decisions = cursor.connection.cursor(row_factory=class_row(DecisionRecord))
-        decisions.execute(
-            "select kind, decided_by, reason, decided_at from batchledger.decision where batch_id = %s "
-            "order by decision_id",
-            [batch_id],
-        )
         duplicates = cursor.connection.cursor(row_factory=class_row(DuplicateRecord))
         duplicates.execute(
             'select topic, partition, "offset", first_topic, first_partition, first_offset from batchledger.duplicate '
             "where batch_id = %s order by topic, partition, 3 limit %s",
             [batch_id, DUPLICATES_SHOWN],
         )
+        replacements = cursor.connection.cursor(row_factory=class_row(ReplacementRecord))
+        replacements.execute(
+            'select batch_id, replaced_batch_id, topic, partition, lower(offsets) as start, upper(offsets) as "until", '
+            "rows, quarantined, duplicates from batchledger.replacement "
+            "where %(id)s in (batch_id, replaced_batch_id) order by topic, partition, offsets, batch_id",
+            {"id": batch_id},
+        )
+        exchanged = replacements.fetchall()
         return BatchHistory(
             batch=batch,
-            decisions=decisions.fetchall(),
+            decisions=rows.list_decisions(cursor, batch_id=batch_id)[::-1],
             attempts=attempts.fetchall(),
             ranges=ranges.fetchall(),
             checks=ledger.load_checks(batch_id),
             duplicates=duplicates.fetchall(),
+            replaced=[each for each in exchanged if each.batch_id == batch_id],
+            replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
         )
 
 
