@@ -314,6 +314,7 @@ class MemoryPublication:
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """See the port."""
         batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
+        batches[mine] = replace(self._stored, has_rows=False)
         for each, rows in zip(replaced, removed_rows, strict=True):
             other = batches[each.batch_id]
             if Protection.REPLACED_RELEASED in self.protections:

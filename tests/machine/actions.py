@@ -108,7 +108,8 @@ class Actions(Invariants):
     def accept(self, partition: int, start: int, until: int) -> None:
         """Let a person give up these offsets, and what the open batch holds of them."""
         lost = [OffsetRange(named(partition), start, until)]
-        self.model.losses.add(accept_loss(self.world.platform(), lost, BY_ANA, self.open_batch).batch_id)
+        decided = accept_loss(self.world.platform(), lost, BY_ANA, self.open_batch)
+        self.model.losses.add(decided.record.batch_id)
         self.look()
 
     def launch(self, release: Release = FIRST) -> Process:
