@@ -227,7 +227,7 @@ class Actions(Invariants):
             was_exact = not places & self.at_risk
             for each in self.processes:
                 each.at_risk -= places
-            return was_exact and self.model.is_repeated(spans, self._release_of(number, attempt).decodes)
+            return was_exact and self.model.is_repeated(number, spans, self._release_of(number, attempt).decodes)
         process.at_risk = places if process.commits == 1 else set()
         return False
 

@@ -117,10 +117,10 @@ class Model:
             self.decoded_by[batch] = decodes
             self.owners |= dict.fromkeys(places, batch)
 
-    def is_repeated(self, ranges: Iterable[tuple[int, int, int]], decodes: Kind) -> bool:
-        """Whether releases that decode the same have published all of these ranges."""
-        owners = (self.owners.get(place) for place in spell_out(ranges))
-        return all(owner is not None and self.decoded_by.get(owner) is decodes for owner in owners)
+    def is_repeated(self, batch: int, ranges: Iterable[tuple[int, int, int]], decodes: Kind) -> bool:
+        """Whether other batches, by releases that decode the same, have published all of these ranges."""
+        owners = {self.owners.get(place) for place in spell_out(ranges)}
+        return batch not in owners and all(self.decoded_by.get(each) is decodes for each in owners)
 
     def acknowledge(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """Note that a run has ended well and said that these ranges are published."""
