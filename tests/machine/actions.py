@@ -49,8 +49,10 @@ class Actions(Invariants):
         self._release_by_attempt: dict[tuple[int, int], Release] = {}
 
     def open(self, gone: list[int], old: int, limit: int, published: int) -> None:
-        """Begin: of each partition the first offsets are gone, ``old`` records are from before the pipeline starts, and
-        more lie behind them; so many batches are published already.
+        """Begin: a few records lie in each partition, and so many batches are published already.
+
+        Of each partition the first offsets are ``gone``; ``old`` records behind them are from before the pipeline
+        starts, so that only a replay can publish them.
         """
         self.world = self._open_world(self.delivery, Limits(max_records=limit))
         self.world.broker.create_topic(TOPIC, len(gone))

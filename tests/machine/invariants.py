@@ -289,7 +289,7 @@ class Invariants(RuleBasedStateMachine):
                 assert batch.state == "published", f"I9: {each.process} went on without its batch being published"
 
     def i9_what_was_acknowledged_as_published_stays_visible(self) -> None:
-        """When a run has ended well, its records are there, for ever, or in quarantine; at_most_once may have lost some."""
+        """When a run has ended well, its records are there or in quarantine, for ever; at_most_once may lose some."""
         missing = {place for place in self.model.acknowledged if self.model.is_record(place)} - self.stored.places
         if self.delivery is DeliveryMode.AT_MOST_ONCE:
             missing -= self.at_risk

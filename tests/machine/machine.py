@@ -1,6 +1,7 @@
 """The rules: what producers, retention, operators, schedulers, crashes and the network may do, in any order."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
@@ -44,7 +45,7 @@ def ranges_within(readable: list[Span]) -> st.SearchStrategy[list[Span]]:
         return cuts.map(lambda at: [(partition, *each) for each in zip(at[::2], at[1::2], strict=False)])
 
     chosen = st.lists(st.sampled_from(readable), min_size=1, max_size=2, unique=True)
-    return chosen.flatmap(lambda spans: st.tuples(*map(cut, spans))).map(lambda found: sum(found, []))
+    return chosen.flatmap(lambda spans: st.tuples(*map(cut, spans))).map(lambda found: list(chain(*found)))
 
 
 class PlatformMachine(Actions):

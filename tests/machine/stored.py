@@ -126,7 +126,7 @@ def read_memory(tables: Tables, table: str) -> Stored:
             (row["_batch_id"], Row(row["_partition"], row["_offset"], row["message_id"])) for row in target.rows
         ),
         quarantine=tuple(
-            (row["batch_id"], (partition.partition, offset)) for (_, partition, offset), row in tables.quarantine.items()
+            (row["batch_id"], (each.partition, offset)) for (_, each, offset), row in tables.quarantine.items()
         ),
     )
 

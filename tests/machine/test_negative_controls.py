@@ -199,5 +199,5 @@ def test_when_a_live_batch_takes_over_in_two_commits_readers_see_both_or_neither
     delivery: DeliveryMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_batch, "deliver", deliver_in_two_commits)
-    with pytest.raises(AssertionError, match="I8: after .* readers miss|'repeated': "):
+    with pytest.raises(AssertionError, match=r"I8: after .* readers miss|'repeated': "):
         find_violation(MemoryWorld, delivery=delivery)
