@@ -76,7 +76,7 @@ def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication
     batch = publication.attempt.batch
     replaced = publication.find_replaced() if _Part.POSITIONS in parts else ()
     if replaced or batch.lane is Lane.REPLAY:
-        # All rows of its ranges go, those of an own earlier commit (at_least_once) too; so they are written here.
+        # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
         parts = frozenset(_Part)
         publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
         platform.crash("rows_withdrawn")

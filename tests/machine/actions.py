@@ -22,13 +22,14 @@ from tests.machine.reach import (
     BEFORE_ORIGIN,
     EXPIRED_WHEN_ASKED,
     EXPIRED_WHEN_STORED,
+    REPAIRED,
     crash_at,
     in_state,
     reply_lost,
     took_over,
 )
 from tests.machine.releases import FIRST, Release, encode
-from tests.machine.stored import Span, Stored, StoredBatch
+from tests.machine.stored import Span, StoredBatch
 from tests.machine.worlds import BEFORE_START, TOPIC, MachineWorld
 
 OpenWorld = Callable[[DeliveryMode, Limits], MachineWorld]
@@ -157,40 +158,48 @@ class Actions(Invariants):
         left = slices
         while not process.is_over and left > 0:
             left -= 1
-            paused_at, held, fault, before = process.paused_at, process.holds, process.commit_fault, self.stored
-            commits = process.commits
-            process.advance()
-            is_repeated = process.commits > commits and self._note_commit(process, before)
-            self.look()
-            self.slices.append(
-                Slice(
-                    process=process,
-                    paused_at=paused_at,
-                    held=held,
-                    step=process.step,
-                    error=process.error,
-                    has_lost_reply=process.commit_fault is not fault,
-                    is_repeated=is_repeated,
-                    before=before,
-                    after=self.stored,
-                )
-            )
-            if process.holds is not None:
-                attempt = (process.batch_id, process.holds.number)
-                self._release_by_attempt.setdefault(attempt, process.release)
-            if fault is not None and process.commit_fault is not fault:
-                commit = process.commits + (fault is CommitFault.BEFORE)
-                self.reached[reply_lost(process.lane, fault, commit)] += 1
+            self._let_once(process)
             if process.paused_at == until:
                 break
         if process.has_published:
             self.model.acknowledge(self.stored.batches[process.batch_id].spans)
-        if isinstance(process.error, SimulatedCrashError):
-            self.reached[crash_at(process.lane, str(process.error))] += 1
-        is_live = process.lane is Lane.LIVE
-        self._alarms += is_live and isinstance(process.error, LossError | BatchBlockedError)
-        if isinstance(process.error, ExpiredError):
-            self.reached[EXPIRED_WHEN_ASKED if process.batch_id is None else EXPIRED_WHEN_STORED] += 1
+        self._count_end(process)
+
+    def _let_once(self, process: Process) -> None:
+        paused_at, held, fault, commits = process.paused_at, process.holds, process.commit_fault, process.commits
+        before = self.stored
+        process.advance()
+        has_lost_reply = process.commit_fault is not fault
+        is_repeated = process.commits > commits and self._note_commit(process)
+        self.look()
+        if process.holds is not None:
+            staged = (process.holds.batch.batch_id, process.holds.number)
+            self._release_by_attempt.setdefault(staged, process.release)
+        if fault is not None and has_lost_reply:
+            commit = process.commits + (fault is CommitFault.BEFORE)
+            self.reached[reply_lost(process.lane, fault, commit)] += 1
+        self.slices.append(
+            Slice(
+                process=process,
+                paused_at=paused_at,
+                held=held,
+                step=process.step,
+                error=process.error,
+                has_lost_reply=has_lost_reply,
+                is_repeated=is_repeated,
+                before=before,
+                after=self.stored,
+            )
+        )
+
+    def _count_end(self, process: Process) -> None:
+        match process.error:
+            case SimulatedCrashError() as crash:
+                self.reached[crash_at(process.lane, str(crash))] += 1
+            case ExpiredError():
+                self.reached[EXPIRED_WHEN_ASKED if process.batch_id is None else EXPIRED_WHEN_STORED] += 1
+            case LossError() | BatchBlockedError():
+                self._alarms += process.lane is Lane.LIVE
 
     def look(self) -> None:
         """See what is stored now, and note who has published what."""
@@ -216,20 +225,22 @@ class Actions(Invariants):
         """By which release an attempt has been staged."""
         return self._release_by_attempt.get((number, attempt), FIRST)
 
-    def _note_commit(self, process: Process, before: Stored) -> bool:
+    def _note_commit(self, process: Process) -> bool:
         """Note what a commit makes whole, or leaves half done; return whether it only repeats what is there.
 
-        Decided by the model alone: a replay is one commit, and so is a batch that takes offsets over.
+        Called before the look at what it has changed. Decided by the model alone: a replay is one commit, and so is a
+        batch that takes offsets over.
         """
-        number, attempt = process.batch_id, process.holds.number
-        spans = before.batches[number].spans
+        number, attempt = process.holds.batch.batch_id, process.holds.number
+        spans = self.stored.batches[number].spans
         places = spell_out(spans)
         takes_over = any(self.model.owners.get(each, number) != number for each in places)
         if self.delivery is DeliveryMode.EXACTLY_ONCE or process.lane is Lane.REPLAY or takes_over:
-            was_exact = not places & self.at_risk
+            repaired = places & self.at_risk
+            self.reached[REPAIRED] += bool(repaired)
             for each in self.processes:
-                each.at_risk -= places
-            return was_exact and self.model.is_repeated(number, spans, self._release_of(number, attempt).decodes)
+                each.at_risk -= repaired
+            return not repaired and self.model.is_repeated(number, spans, self._release_of(number, attempt).decodes)
         process.at_risk = places if process.commits == 1 else set()
         return False
 

@@ -30,6 +30,7 @@ def rule(**strategies: SearchStrategy[Any]) -> Callable[[Rule], Rule]:
 
 AHEAD = "replay published ahead of the position"
 BEFORE_ORIGIN = "replay published before the origin"
+REPAIRED = "records that were lost or repeated made whole again"
 EXPIRED_WHEN_ASKED = "replay refused because of expiry"
 EXPIRED_WHEN_STORED = "stored replay refused because of expiry"
 
@@ -70,4 +71,5 @@ def all_to_reach(machine: type[stateful.RuleBasedStateMachine], delivery: Delive
         BEFORE_ORIGIN,
         EXPIRED_WHEN_ASKED,
         EXPIRED_WHEN_STORED,
+        *([] if delivery is DeliveryMode.EXACTLY_ONCE else [REPAIRED]),
     ]
