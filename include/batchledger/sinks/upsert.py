@@ -52,7 +52,7 @@ class PostgresUpsert:
             )
 
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        """Remove the tombstones of the batch's ranges that are another batch's; the rows have been withdrawn."""
+        """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
         batch = attempt.batch
         cursor.execute(
             "create temporary table batchledger_withdrawn_key on commit drop as "
@@ -60,7 +60,7 @@ class PostgresUpsert:
         )
         cursor.execute(
             read_sql("withdraw_keys").format(key_hash=hash_of(self.rules.key)),
-            {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)},
+            {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
         )
 
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
