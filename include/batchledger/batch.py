@@ -45,11 +45,19 @@ class DeliveryMode(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+class RecordOrigin(StrEnum):
+    """Where the stage step reads the records of a batch: from Kafka, or the bytes that quarantine has kept of them."""
+
+    KAFKA = "kafka"
+    QUARANTINE = "quarantine"
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
 
-    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it.
+    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
+    and audited like any replay, never published, and ends discarded.
     """
 
     batch_id: int
@@ -62,6 +70,8 @@ class Batch:
     lag_left_records: int
     planned_at: datetime
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
 
     @property
     def label(self) -> str:

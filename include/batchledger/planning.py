@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DeliveryMode, Lane, LogState, Position, TopicIdentity
+from batchledger.batch import DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 
@@ -37,7 +37,7 @@ class Plan:
 
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
     last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
-    ``expired`` is what a replay leaves out because Kafka has removed it.
+    ``expired`` is what a replay leaves out because Kafka has removed it; one that ``is_dry_run`` is never published.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -47,6 +47,8 @@ class Plan:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     lane: Lane = Lane.LIVE
     expired: tuple[OffsetRange, ...] = ()
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -31,6 +31,7 @@ from batchledger.batch import (
     Position,
     Staged,
 )
+from batchledger.comparison import Comparison
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 
@@ -169,15 +170,21 @@ class Ledger(Protocol):
         Raises PositionConflictError when a range does not start at the stored next offset.
         """
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
-        Returns the batch that is stored under ``key`` already, if there is one. Open replays of the same ``run`` under
-        another key are discarded: the run was asked anew.
+        Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
+        the same ``run`` under another key are discarded: the run was asked anew.
         """
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """Return the replay that was stored under the key."""
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """Return what published batches hold of these offsets, in the order of offsets."""
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """Discard the batch of a dry run; harmless to repeat. Any other batch stays as it is."""
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
@@ -311,6 +318,16 @@ class Sink(Protocol):
 
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
+        """
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch the target has there."""
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """Say what publishing the sealed rows as a replay would do to the rows of the target. Changes nothing (I6).
+
+        Names up to ``limit`` rows that would change. Raises TargetRefusedError where ``publish`` would, as far as it
+        can be known without writing to the target.
         """
 
     def check(self, publication: Publication) -> None:

@@ -29,6 +29,7 @@ from batchledger.batch import (
     Position,
     fenced_by,
 )
+from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     BatchBlockedError,
@@ -36,11 +37,12 @@ from batchledger.errors import (
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
+    ReplayRefusedError,
     ServiceUnavailableError,
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.ownership import (
     ask_outcome,
     drop_staging,
@@ -143,9 +145,18 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
-    logger.info("%s planned, a replay of %s: %s", batch.label, replay, describe_ranges(batch.ranges))
+    offsets = f"{count_offsets(batch.ranges):,} offsets"
+    logger.info("%s planned, a replay of %s: %s, %s", batch.label, replay, offsets, describe_ranges(batch.ranges))
+    logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
     platform.crash("plan_stored")
     return batch
+
+
+def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tuple[ReplacedRows, ...]:
+    """Return which batches hold offsets of the ranges now, with the rows that the target has of them. Reads only."""
+    held = platform.ledger.find_held(platform.rules.name, ranges)
+    rows = platform.sink.count_held(held)
+    return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -231,6 +242,8 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up.
     """
     batch = load_batch(platform, batch_id)
+    if batch.is_dry_run:
+        raise ReplayRefusedError(f"{batch.label} is a dry run, which is never published; ask for the replay itself.")
     if not is_published_by(batch, run):
         attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
         try:

@@ -105,10 +105,10 @@ class MemoryLedger:
                 _require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
             return self._insert_batch(tables, pipeline, plan, run)
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
-            already_stored = _find_replay(tables, pipeline, key)
+            already_stored = None if key is None else _find_replay(tables, pipeline, key)
             if already_stored is not None:
                 return already_stored
             for batch_id, stored in tables.batches.items():
@@ -125,6 +125,19 @@ class MemoryLedger:
         """See the port."""
         return _find_replay(self.database.committed, pipeline, key)
 
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """See the port."""
+        stored = [each for each in self.database.committed.batches.values() if each.batch.pipeline == pipeline]
+        held = [HeldRange(one.batch.batch_id, each) for one in stored for each in intersect(one.held, ranges)]
+        return sorted(held, key=lambda each: each.range)
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            stored = _stored(tables, batch_id)
+            if stored.batch.is_dry_run:
+                tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+
     def _insert_batch(self, tables: Tables, pipeline: str, plan: Plan, run: str, key: str | None = None) -> Batch:
         batch = Batch(
             batch_id=max(tables.batches, default=0) + 1,
@@ -137,6 +150,8 @@ class MemoryLedger:
             lag_left_records=plan.lag_left_records,
             planned_at=self.clock(),
             delivery=plan.delivery,
+            origin=plan.origin,
+            is_dry_run=plan.is_dry_run,
         )
         epoch = tables.epochs.get(pipeline, 0)
         tables.batches[batch.batch_id] = StoredBatch(batch, epoch=epoch, planned_by=run, request_key=key)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import DELETED_COLUMN
+from batchledger.comparison import Comparison
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -30,6 +31,7 @@ from tests.fakes.database import (
     coordinate_of,
     is_over,
 )
+from tests.fakes.comparison import compare_rows
 from tests.fakes.deduplication import drop_duplicates, find_duplicates, find_held
 from tests.fakes.ledger import MemoryPublication
 from tests.fakes.upsert import apply_updates, count_repeated_keys
@@ -115,6 +117,33 @@ class MemorySink:
             IntegrityCheck.NO_DUPLICATE_OFFSETS: [f"{partition}@{offset}" for partition, offset in repeated[:limit]],
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [f"{partition}@{offset}" for partition, offset in outside[:limit]],
         }
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        places = [(row["_batch_id"], coordinate_of(row)) for row in self.read_target()]
+        return [
+            sum(
+                batch_id == each.batch_id and partition == each.range.partition and offset in each.range
+                for batch_id, (partition, offset) in places
+            )
+            for each in held
+        ]
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port. Everything is done to a copy, and looked at."""
+        tables = self.database.committed.copy()
+        staging = tables.staging[_key(attempt)]
+        rows = staging.rows
+        if self.deduplication is not None:
+            dropped = find_duplicates(tables, attempt, rows, self.deduplication)
+            rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
+        before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
+        tables.targets[self.table] = before
+        self.withdraw(MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
+        kept, new = tables.targets[self.table].rows, tuple({**row, "_batch_id": attempt.batch.batch_id} for row in rows)
+        after = (*kept, *new) if self.upsert is None else apply_updates(tables, attempt, kept, new, self.upsert)
+        key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
+        return compare_rows(before, staging.schema.names, after, key, attempt, limit)
 
     def check(self, publication: Publication) -> None:
         """See the port."""

@@ -21,8 +21,10 @@ from batchledger.batch import (
     CheckResult,
     Decision,
     DeliveryMode,
+    HeldRange,
     Lane,
     Position,
+    RecordOrigin,
     Staged,
     TopicIdentity,
     closed,
@@ -90,11 +92,11 @@ class PostgresLedger:
             _insert_ranges(cursor, pipeline, batch_id, plan.ranges)
             return _load_batch(cursor, batch_id)
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
         with transaction(self.dsn, f"store a replay of {pipeline}") as cursor:
             _lock_pipeline(cursor, pipeline)
-            already_stored = _find_batch(cursor, pipeline=pipeline, key=key)
+            already_stored = None if key is None else _find_batch(cursor, pipeline=pipeline, key=key)
             if already_stored is not None:
                 return already_stored
             cursor.execute(
@@ -107,13 +109,36 @@ class PostgresLedger:
             parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
             batch = _load_batch(cursor, batch_id)
-            _insert_decision(cursor, batch, "replay", decision, expired=[str(each) for each in plan.expired])
+            _insert_decision(cursor, batch, _kind_of(plan), decision, expired=[str(each) for each in plan.expired])
             return batch
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
         with transaction(self.dsn, f"look for a replay of {pipeline}") as cursor:
             return _find_batch(cursor, pipeline=pipeline, key=key)
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """See the port."""
+        with transaction(self.dsn, f"look who holds offsets of {pipeline}") as cursor:
+            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
+            cursor.execute(read_statement(__package__, "find_held"), parameters)
+            return [
+                HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
+                for batch_id, topic, partition, start, until in cursor
+            ]
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"end the dry run {batch_id}") as cursor:
+            cursor.execute(
+                "update batchledger.batch set state = 'discarded' "
+                "where batch_id = %s and is_dry_run and state <> 'discarded' returning attempt",
+                [batch_id],
+            )
+            ended = cursor.fetchall()
+            batch = _load_batch(cursor, batch_id)
+            for (number,) in ended:
+                end_attempt(cursor, Attempt(batch, number, ""), "compared")
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """See the port."""
@@ -307,7 +332,7 @@ def _find_batch(
     row = cursor.fetchone()
     if row is None:
         return None
-    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery = row
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run = row
     cursor.execute(
         "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
         "order by topic, partition, offsets",
@@ -325,6 +350,8 @@ def _find_batch(
         lag_left_records=lag_left,
         planned_at=planned_at,
         delivery=DeliveryMode(delivery),
+        origin=RecordOrigin(origin),
+        is_dry_run=is_dry_run,
     )
 
 
@@ -358,11 +385,18 @@ def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Positio
 
 def _insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
     cursor.execute(
-        "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by, delivery, request_key) "
-        "values (%s, %s, %s, %s, %s, %s) returning batch_id",
-        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key],
+        "insert into batchledger.batch "
+        "(pipeline, lane, lag_left_records, planned_by, delivery, request_key, origin, is_dry_run) "
+        "values (%s, %s, %s, %s, %s, %s, %s, %s) returning batch_id",
+        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key, plan.origin, plan.is_dry_run],
     )
     return int(cursor.fetchall()[0][0])
+
+
+def _kind_of(plan: Plan) -> str:
+    if plan.is_dry_run:
+        return "dry-run"
+    return "quarantine-replay" if plan.origin is RecordOrigin.QUARANTINE else "replay"
 
 
 def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:

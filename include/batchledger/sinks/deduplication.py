@@ -41,9 +41,14 @@ class PostgresDeduplication:
 
     def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt, planned: dict[str, Any]) -> Sequence[int]:
         """Return the number of duplicates in each range of the batch, in their order. Changes nothing."""
-        keyed = self._keyed(attempt)
-        cursor.execute(read_sql("count_duplicates").format(keyed=keyed), planned | self._parameters(attempt))
+        cursor.execute(read_sql("count_duplicates").format(duplicates=self._duplicates(attempt)), planned)
         return [count for (count,) in cursor]
+
+    def select_accepted(self, attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the sealed rows that are no duplicates. It changes nothing and needs no parameter."""
+        return sql.SQL("({}) accepted").format(
+            statement_about("select_unrepeated", attempt, duplicates=self._duplicates(attempt))
+        )
 
     def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
         """Remember the keys of the batch and list its duplicates; return the rows without them."""
@@ -74,6 +79,12 @@ class PostgresDeduplication:
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
+
+    def _duplicates(self, attempt: Attempt) -> sql.Composed:
+        batch = attempt.batch
+        return read_sql("select_duplicates").format(
+            keyed=self._keyed(attempt), pipeline=sql.Literal(batch.pipeline), planned_at=sql.Literal(batch.planned_at)
+        )
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(
