@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, dag, task
 
-from batchledger import airflow_tasks
+from batchledger import airflow_tasks, airflow_triggers
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.errors import ConfigurationError
 
@@ -18,7 +18,8 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
 
     @dag(
         dag_id=pipeline.name,
-        schedule=pipeline.schedule,
+        schedule=airflow_triggers.choose_timetable(pipeline.schedule),
+        params=airflow_triggers.make_form(),
         catchup=False,
         max_active_runs=1,
         default_args=RETRIES,

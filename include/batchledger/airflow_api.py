@@ -1,15 +1,16 @@
-"""What the demo asks of Airflow's REST API: the requests that the buttons of its pages send. Translation only.
+"""What the demo and the tests ask of Airflow's REST API: what the buttons of its pages send. Translation only.
 
 Raises ServiceUnavailableError when the API server does not answer, and SetupError when it refuses.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -51,6 +52,22 @@ class Task:
     try_number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The intervals of a schedule that begin at ``since``, at ``until``, or between them, and have ended.
+
+    ``reprocess`` says which of the runs that these intervals have already are done again. ``fields`` are those of the
+    form; a run that is done again keeps its own when they are None.
+    """
+
+    since: datetime
+    until: datetime
+    reprocess: Literal["none", "failed", "completed"] = "none"
+    max_active_runs: int = 1
+    run_backwards: bool = False
+    fields: Mapping[str, Any] | None = None
+
+
 @dataclass(frozen=True)
 class AirflowApi:
     """The API of one Airflow, logged in."""
@@ -83,9 +100,30 @@ class AirflowApi:
         """Let the DAG run; harmless when it may already."""
         self._ask("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
-    def trigger(self, dag_id: str) -> Run:
-        """Start a run as the Trigger button does: now, without a logical date."""
-        return _read_run(self._ask("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": {}}))
+    def trigger(self, dag_id: str, fields: Mapping[str, Any] | None = None) -> Run:
+        """Start a run as the Trigger button does: now, without a logical date; ``fields`` are those of the form.
+
+        Raises SetupError when the form refuses a field.
+        """
+        request = {"logical_date": None, "conf": dict(fields or {})}
+        return _read_run(self._ask("POST", f"/dags/{dag_id}/dagRuns", json=request))
+
+    def backfill(self, dag_id: str, backfill: Backfill) -> int:
+        """Start a backfill as its dialog does; return its number. Raises SetupError while another one is active."""
+        request = {
+            "dag_id": dag_id,
+            "from_date": backfill.since.isoformat(),
+            "to_date": backfill.until.isoformat(),
+            "reprocess_behavior": backfill.reprocess,
+            "max_active_runs": backfill.max_active_runs,
+            "run_backwards": backfill.run_backwards,
+            "dag_run_conf": backfill.fields,
+        }
+        return int(self._ask("POST", "/backfills", json=request)["id"])
+
+    def is_complete(self, backfill_id: int) -> bool:
+        """Whether the scheduler, which looks every 30 s, has found that all runs of a backfill are over."""
+        return self._ask("GET", f"/backfills/{backfill_id}")["completed_at"] is not None
 
     def list_runs(self, dag_id: str) -> list[Run]:
         """Return the newest runs, oldest first."""

@@ -13,23 +13,35 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from batchledger.batch import Lane
 from batchledger.errors import BatchledgerError
+from batchledger.trigger_form import CatchUp, Order, Republish, Retake, RunFacts, read_order
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import DagRunProtocol
 
+    from batchledger.batch import Batch
     from batchledger.config import PipelineConfig
+
+# The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
+BACKFILL = "backfill"
 
 
 def plan(pipeline: "PipelineConfig") -> int:
-    """Return the id of the batch to work on; skip the run when there is nothing to do."""
-    from batchledger import run_batch
-    from batchledger.wiring import build_platform
+    """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
 
+    A form that was filled in wrongly is refused before anything heavy is imported or opened.
+    """
     with _in_airflow_terms():
-        batch = run_batch.plan(build_platform(pipeline), _run())
+        order = _read_order(pipeline)
+        batch = _plan(pipeline, order)
     if batch is None:
-        raise AirflowSkipException(f"{pipeline.name}: nothing to do, every readable record is published")
+        left = "no record is left in what the run was asked to publish again"
+        caught_up = "every readable record is published"
+        raise AirflowSkipException(
+            f"{pipeline.name}: nothing to do, {left if isinstance(order, Republish) else caught_up}"
+        )
     return batch.batch_id
 
 
@@ -75,20 +87,61 @@ class CatchUpOperator(TriggerDagRunOperator):
         self.batch_id = batch_id
 
     def execute(self, context: "Context") -> None:
-        """Look up what the plan of the batch left behind."""
+        """Look up what the plan of the batch left behind; a replay, or a run for one batch, leaves that to others."""
         from batchledger.wiring import build_platform
 
         with _in_airflow_terms():
-            left = build_platform(self.pipeline).ledger.load_batch(int(self.batch_id)).lag_left_records
+            batch = build_platform(self.pipeline).ledger.load_batch(int(self.batch_id))
+            order = _read_order(self.pipeline)
+        if batch.lane is not Lane.LIVE:
+            raise AirflowSkipException("a replay moves no position, so there is nothing to go on with")
+        left = batch.lag_left_records
         if left == 0:
             raise AirflowSkipException("the batch took everything that was readable")
+        if isinstance(order, CatchUp) and order.max_records is not None:
+            raise AirflowSkipException(f"one batch was asked for; {left} records wait for the next run")
         self.log.info("%d records were left behind; the next run starts now", left)
         super().execute(context)
 
 
+def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
+    from batchledger import run_batch
+    from batchledger.wiring import build_platform
+
+    platform = build_platform(pipeline)
+    match order:
+        case CatchUp(max_records, decision):
+            return run_batch.plan(platform, _run(), max_records=max_records, decision=decision)
+        case Republish(replay, decision, key):
+            return run_batch.plan_replay(platform, replay, _run(), decision, key)
+        case Retake(batch_id, decision):
+            return run_batch.retake(platform, batch_id, _run(), decision)
+
+
+def _read_order(pipeline: "PipelineConfig") -> Order:
+    """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed."""
+    dag_run = _dag_run()
+    return read_order(dag_run.conf or {}, _read_facts(dag_run), pipeline.source.topics)
+
+
+def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    return RunFacts(
+        run_id=dag_run.run_id,
+        is_backfill=dag_run.run_type == BACKFILL,
+        interval=None if start is None or end is None else (start, end),
+        times_cleared=dag_run.clear_number or 0,
+        created_by=dag_run.triggering_user_name,
+    )
+
+
+def _dag_run() -> "DagRunProtocol":
+    return get_current_context()["dag_run"]
+
+
 def _run() -> str:
     """The name under which the ledger knows this DAG run."""
-    return str(get_current_context()["dag_run"].run_id)
+    return _dag_run().run_id
 
 
 @contextmanager

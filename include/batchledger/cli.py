@@ -110,7 +110,8 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     now = datetime.now(UTC)
     planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
-    display.show_plan(pipeline, planned, threats, now, as_json)
+    replaced = run_batch.find_replaced_rows(platform, planned.ranges)
+    display.show_plan(pipeline, planned, threats, now, replaced=replaced, as_json=as_json)
 
 
 @app.command()

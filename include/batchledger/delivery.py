@@ -42,6 +42,8 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
                 platform.sink.check(publication)
             _apply(frozenset(_Part) if takes_over else parts, platform, publication)
+            if takes_over:
+                platform.crash("before_commit")
         if takes_over:
             return
         has_moved = _Part.POSITIONS in parts

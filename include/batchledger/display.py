@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.comparison import ReplacedRows
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.offsets import count_offsets, describe_ranges
@@ -68,8 +69,16 @@ def show_produced(produced: Produced, as_json: bool) -> None:
     print_out(produced.guarantee.explanation)
 
 
-def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
-    """Print the ranges that the next run would take, and what threatens the unread records."""
+def show_plan(
+    pipeline: str,
+    planned: Plan | Batch,
+    threats: Threats,
+    now: datetime,
+    *,
+    replaced: Sequence[ReplacedRows],
+    as_json: bool,
+) -> None:
+    """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records."""
     open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
         print_json(
@@ -78,13 +87,30 @@ def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datet
                 "open_batch": open_batch and open_batch.batch_id,
                 "ranges": [range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
+                "replaced": replaced_as_json(replaced),
                 "threats": threats_as_json(threats),
             }
         )
         return
     _show_ranges(pipeline, planned, open_batch)
+    show_replaced(replaced, "Rows that it would replace")
     for line in describe_threats(threats, now):
         print_out(Text(line, "yellow"))
+
+
+def show_replaced(replaced: Sequence[ReplacedRows], title: str) -> None:
+    """Print whose rows would go; nothing when there are none."""
+    if not replaced:
+        return
+    table = new_table(title, "batch", "range", "rows")
+    for each in replaced:
+        table.add_row(str(each.held.batch_id), str(each.held.range), f"{each.rows:,}")
+    print_out(table)
+
+
+def replaced_as_json(replaced: Sequence[ReplacedRows]) -> list[dict[str, Any]]:
+    """Whose rows would go, for scripts."""
+    return [{"batch_id": each.held.batch_id, **range_as_json(each.held.range), "rows": each.rows} for each in replaced]
 
 
 def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:

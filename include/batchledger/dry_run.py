@@ -1,8 +1,8 @@
 """What a replay would do: it is staged and audited as it would be, compared with the target, and never published.
 
-The dry run is a batch of its own in the ledger, because attempts, staging and the stage job of spark-submit hang on one.
-It ends discarded, with who asked for it; the target, the positions and what others hold stay as they are. A process
-that is killed in the middle leaves an open batch, which nothing can publish.
+The dry run is a batch of its own in the ledger, because attempts, staging and the job of spark-submit hang on one. It
+ends discarded, with who asked for it; the target, the positions and what others hold stay as they are. A process that
+is killed in the middle leaves an open batch, which nothing can publish.
 """
 
 import logging

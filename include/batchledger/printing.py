@@ -44,7 +44,17 @@ def new_table(title: str, *columns: str) -> Table:
     numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained"}
     for column in columns:
         is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in ("where", "finding", "what was found", "run", "outcome", "what to know", "sum")
+        wraps = column in (
+            "where",
+            "finding",
+            "what was found",
+            "run",
+            "outcome",
+            "what to know",
+            "sum",
+            "columns that differ",
+            "error",
+        )
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

@@ -101,7 +101,13 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     return plan_ranges(rules.name, replay, resolved, first)
 
 
-def plan(platform: Platform, run: str) -> Batch | None:
+def plan(
+    platform: Platform,
+    run: str,
+    *,
+    max_records: int | None = None,  # noqa: ARG001 -- stand-in until replays are merged
+    decision: Decision | None = None,  # noqa: ARG001
+) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
 
     Raises BatchBlockedError when the open batch waits for a person.
@@ -120,6 +126,11 @@ def plan(platform: Platform, run: str) -> Batch | None:
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
+
+
+def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
+    """Stand in until replays are merged."""
+    raise NotImplementedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
 
 
 def _plan_anew(platform: Platform, run: str) -> Batch | None:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from batchledger.accounting import Balance, HoleCounts, HolePolicy, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, CheckResult, Position, Staged
+from batchledger.batch import Attempt, Batch, CheckResult, Decision, Lane, Position, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
+from batchledger.ports import Publication
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
@@ -102,13 +103,35 @@ def audit(warehouse: Warehouse, attempt: Attempt, check: CheckResult = PASSED) -
 
 
 def publish(warehouse: Warehouse, attempt: Attempt) -> int:
-    """Publish rows, quarantine and position; return the number of rows."""
+    """Publish rows, quarantine and, if it is a live batch, position; return the number of rows."""
     with warehouse.ledger.publication(attempt) as publication:
+        return apply(warehouse, publication)
+
+
+def apply(warehouse: Warehouse, publication: Publication) -> int:
+    """Do everything that a publication in one transaction does."""
+    replaced = publication.find_replaced()
+    publication.take_over(replaced, warehouse.sink.withdraw(publication, replaced))
+    if publication.attempt.batch.lane is Lane.LIVE:
         publication.advance_positions()
-        rows = warehouse.sink.publish(publication)
-        publication.publish_quarantine()
-        publication.mark_published()
+    rows = warehouse.sink.publish(publication)
+    publication.mark_rows()
+    publication.publish_quarantine()
+    publication.mark_published()
     return rows
+
+
+def store_replay(warehouse: Warehouse, *ranges: OffsetRange, run: str = "again", key: str | None = None) -> Batch:
+    """Store the plan of a replay."""
+    plan = Plan(ranges, 0, lane=Lane.REPLAY)
+    return warehouse.ledger.store_replay(warehouse.pipeline, plan, run, Decision("ana", "because"), key or run)
+
+
+def take_replay_to_audited(warehouse: Warehouse, *ranges: OffsetRange, run: str = "again") -> Attempt:
+    """Plan, stage and audit a replay."""
+    attempt = stage(warehouse, store_replay(warehouse, *ranges, run=run), run)
+    audit(warehouse, attempt)
+    return attempt
 
 
 def take_to_audited(warehouse: Warehouse, *ranges: OffsetRange, run: str = "run-1") -> Attempt:

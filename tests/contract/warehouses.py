@@ -14,13 +14,16 @@ from psycopg.rows import dict_row
 
 from batchledger.batch import TopicIdentity
 from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Evidence, Ledger, Sink
-from batchledger.record_rules import Deduplication, Upsert
+from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
+from batchledger.verification import Verification, verify_history
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
 from tests.fakes.evidence import MemoryEvidence
+from tests.fakes.history import prove
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 
@@ -64,6 +67,9 @@ class Warehouse(Protocol):
 
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
+
+    def prove(self) -> Verification:
+        """Prove the invariants over the whole history of the pipeline."""
 
     def lose_staging(self) -> None:
         """Empty every staging table, as a crash of the database does with unlogged ones."""
@@ -123,6 +129,9 @@ class MemoryWarehouse:
     def replace_target(self) -> None:
         with self.database.transaction() as tables:
             tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
+
+    def prove(self) -> Verification:
+        return prove(self.sink, self.pipeline)
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -217,6 +226,19 @@ class PostgresWarehouse:
             connection.execute(
                 sql.SQL("create table {} (like {}.orders_before)").format(self._target, sql.Identifier(self.schema))
             )
+
+    def prove(self) -> Verification:
+        history = load_published_history(self.dsn, self.pipeline)
+        return verify_history(
+            self.pipeline,
+            history.positions,
+            history.ranges,
+            self.sink.count_target(self.pipeline),
+            history.quarantined,
+            duplicates=history.duplicates,
+            mode=SinkMode.UPSERT if self.upsert else SinkMode.APPEND,
+            epoch=history.epoch,
+        )
 
     def lose_staging(self) -> None:
         with psycopg.connect(self.dsn) as connection:

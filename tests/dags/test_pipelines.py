@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from batchledger.trigger_form import CatchUp, Field, RunFacts, read_order
 from tests.conftest import ROOT
 from tests.support import SCHEMA
 
@@ -26,6 +27,9 @@ print(json.dumps({{
     "max_active_runs": {{name: dag.max_active_runs for name, dag in dags.items()}},
     "retries": {{name: [task.retries for task in dag.tasks] for name, dag in dags.items()}},
     "tags": {{name: sorted(dag.tags) for name, dag in dags.items()}},
+    "defaults": {{name: dag.params.validate() for name, dag in dags.items()}},
+    "timetables": {{name: type(dag.timetable).__name__ for name, dag in dags.items()}},
+    "catchup": {{name: dag.catchup for name, dag in dags.items()}},
     "modules": sorted(set(sys.modules) - before),
 }}))
 """
@@ -54,6 +58,31 @@ def test_each_file_is_a_dag_with_the_visible_chain(tmp_path: Path) -> None:
     assert report["chains"] == {"orders": CHAIN, "clicks": CHAIN}
     assert report["max_active_runs"] == {"orders": 1, "clicks": 1}
     assert all(retries > 0 for dag in report["retries"].values() for retries in dag)
+
+
+def test_each_dag_has_a_form_of_its_own_that_may_be_left_as_it_is(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, "orders", schedule="*/5 * * * *")
+    write_pipeline(tmp_path, "clicks")
+    report = parse(tmp_path)
+    orders, clicks = report["defaults"]["orders"], report["defaults"]["clicks"]
+    assert list(orders) == list(clicks) == [field.value for field in Field]
+    assert read_order(orders, RunFacts("scheduled__1"), ["orders"]) == CatchUp()
+
+
+def test_runs_of_a_cron_schedule_stand_for_the_interval_that_has_ended(tmp_path: Path) -> None:
+    """So that a backfill knows which records to publish again; a bare cron expression has intervals of length zero."""
+    timetable_by_schedule = {
+        "*/5 * * * *": "CronDataIntervalTimetable",
+        "@daily": "CronDataIntervalTimetable",
+        "@once": "OnceTimetable",
+        "@continuous": "ContinuousTimetable",
+        None: "NullTimetable",
+    }
+    for number, schedule in enumerate(timetable_by_schedule):
+        write_pipeline(tmp_path, f"pipeline_{number}", schedule=schedule)
+    report = parse(tmp_path)
+    assert list(report["timetables"].values()) == list(timetable_by_schedule.values())
+    assert set(report["catchup"].values()) == {False}
 
 
 def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path: Path) -> None:

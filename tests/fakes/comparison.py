@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from batchledger.batch import Attempt
-from batchledger.columns import BATCH_COLUMN
+from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import ChangedRow, Comparison
 from tests.fakes.database import Row, StoredTarget, coordinate_of
 
@@ -15,7 +15,7 @@ def compare_rows(
 ) -> Comparison:
     """Compare the rows of the target with those that it would have, copies of one row in their order."""
     old, new = _by_key(before.rows, key), _by_key(after, key)
-    compared = [each for each in before.schema.names if each in columns]
+    compared = [each for each in before.schema.names if each in columns and each != DELETED_COLUMN]
     written = {each: row for each, row in new.items() if row[BATCH_COLUMN] == attempt.batch.batch_id}
     differing = {
         each: tuple(name for name in compared if row[name] != old[each][name])

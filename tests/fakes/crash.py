@@ -38,6 +38,11 @@ def crash_points(delivery: DeliveryMode) -> list[str]:
     return [*BEFORE_PUBLISHING, *PUBLISHING[delivery], *AFTER_COMMIT]
 
 
+def replay_crash_points() -> list[str]:
+    """Every crash point that a replay passes, in order: it is one transaction under every mode."""
+    return [*BEFORE_PUBLISHING, "rows_withdrawn", *PUBLISHING[DeliveryMode.EXACTLY_ONCE], *AFTER_COMMIT]
+
+
 class SimulatedCrashError(BaseException):
     """The process died here. Not an Exception, because no handler runs in a process that is killed."""
 

@@ -20,6 +20,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication, Upsert
+from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
     Coordinate,
@@ -31,7 +32,6 @@ from tests.fakes.database import (
     coordinate_of,
     is_over,
 )
-from tests.fakes.comparison import compare_rows
 from tests.fakes.deduplication import drop_duplicates, find_duplicates, find_held
 from tests.fakes.ledger import MemoryPublication
 from tests.fakes.upsert import apply_updates, count_repeated_keys

@@ -109,16 +109,22 @@ class MemoryAuditor:
     ignored: frozenset[IntegrityCheck] = frozenset()
 
     def judge(
-        self, facts: Sequence[RangeFacts], balances: Sequence[Balance], positions: Sequence[Position], reported: int
+        self,
+        facts: Sequence[RangeFacts],
+        balances: Sequence[Balance],
+        positions: Sequence[Position] | None,
+        reported: int,
     ) -> Sequence[CheckResult]:
         """See the port."""
-        next_offsets = {each.partition: each.next_offset for each in positions}
+        next_offsets = {each.partition: each.next_offset for each in positions or ()}
         repeated = sum(each.staged - each.distinct for each in facts)
         outside = sum(each.outside for each in facts)
         forbidden_holes = sum(len(each.range) - each.visible for each in facts) - sum(each.holes for each in balances)
         unexplained = [each.unexplained for each in balances]
         moved = [each.range for each in facts if next_offsets.get(each.range.partition) != each.range.start]
         staged = sum(each.staged for each in facts) + outside
+        if positions is None:
+            moved = []
         faults = {
             IntegrityCheck.NO_DUPLICATE_OFFSETS: f"{repeated} rows repeat an offset" if repeated else "",
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: f"{outside} rows lie outside" if outside else "",

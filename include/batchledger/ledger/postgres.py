@@ -358,11 +358,13 @@ def _find_batch(
 def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
     """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
 
-    Otherwise a live batch would wait for every replay that came before it.
+    Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
+    are handed on in the order of asking; a row goes to whoever asks first once it is free.
     """
     cursor.execute("select set_config('lock_timeout', %s, true)", [_PUBLICATION_WAITS[batch.lane]])
-    if batch.lane is Lane.REPLAY:
-        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"replay of {batch.pipeline}"])
+    for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
+        name = f"batchledger {line} of {batch.pipeline}"
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [batch.pipeline])
 
 

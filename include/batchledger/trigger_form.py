@@ -1,0 +1,239 @@
+"""What a run is asked to do: the fields of the trigger form, checked and turned into one frozen order. Pure.
+
+A run that nobody filled in a form for, a scheduled one, catches up. A backfill run publishes the records of its
+interval again, whatever its run id says: Airflow lets a run that a backfill takes again keep its old one. Everything
+that JSON schema cannot say about the fields is checked here, and refused by the name of the field.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from batchledger.batch import Decision
+from batchledger.errors import ConfigurationError
+from batchledger.offsets import OffsetRange, describe_ranges, find_overlaps
+from batchledger.replay import Replay, Window
+
+
+class Action(StrEnum):
+    """What the form offers."""
+
+    CATCH_UP = "catch_up"
+    ONE_BATCH = "one_batch"
+    REPLAY_WINDOW = "replay_window"
+    REPLAY_RANGES = "replay_ranges"
+    RETRY_BATCH = "retry_batch"
+
+
+class Field(StrEnum):
+    """The fields, by their names in the configuration of a run."""
+
+    ACTION = "action"
+    REASON = "reason"
+    MAX_RECORDS = "max_records"
+    WINDOW_SINCE = "window_since"
+    WINDOW_UNTIL = "window_until"
+    RANGES = "ranges"
+    ALLOW_EXPIRED = "allow_expired"
+    BATCH_ID = "batch_id"
+
+
+NEEDED: Mapping[Action, Collection[Field]] = {
+    Action.CATCH_UP: (),
+    Action.ONE_BATCH: (Field.MAX_RECORDS, Field.REASON),
+    Action.REPLAY_WINDOW: (Field.WINDOW_SINCE, Field.WINDOW_UNTIL, Field.REASON),
+    Action.REPLAY_RANGES: (Field.RANGES, Field.REASON),
+    Action.RETRY_BATCH: (Field.BATCH_ID, Field.REASON),
+}
+OPTIONAL: Mapping[Action, Collection[Field]] = {
+    Action.CATCH_UP: (Field.REASON,),
+    Action.ONE_BATCH: (),
+    Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED,),
+    Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED,),
+    Action.RETRY_BATCH: (),
+}
+OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED)
+
+UNKNOWN_USER = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What Airflow tells a task of its run.
+
+    ``interval`` is None for runs without a logical date. ``times_cleared`` counts how often somebody had the run, or
+    a part of it, done again. ``created_by`` is None for scheduled runs.
+    """
+
+    run_id: str
+    is_backfill: bool = False
+    interval: tuple[datetime, datetime] | None = None
+    times_cleared: int = 0
+    created_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Take the next live batch; ``max_records`` replaces the pipeline's limit for this one batch."""
+
+    max_records: int | None = None
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """Publish records again. ``key`` tells one request from another: a retried task finds its own replay by it."""
+
+    replay: Replay
+    decision: Decision
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retake:
+    """Take a blocked batch again."""
+
+    batch_id: int
+    decision: Decision
+
+
+Order = CatchUp | Republish | Retake
+
+
+def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
+    """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
+
+    ``configuration`` is that of the run, and has passed the form's JSON schema. The form sends every field, so an empty
+    one counts as not given. What other tools leave there is ignored, unless its name is nearly that of a field.
+    """
+    _refuse_misspelt(configuration)
+    given = {field: configuration[field] for field in Field if not _is_empty(configuration.get(field))}
+    action = Action(given.pop(Field.ACTION, Action.CATCH_UP))
+    if run.is_backfill:
+        return _order_of_backfill(action, given, run)
+    _check_fields(given, NEEDED[action], OPTIONAL[action], f"{Field.ACTION} {action}")
+    match action:
+        case Action.CATCH_UP:
+            known = run.created_by or Field.REASON in given
+            return CatchUp(decision=_decide(run, given.get(Field.REASON, "catch up")) if known else None)
+        case Action.ONE_BATCH:
+            return CatchUp(int(given[Field.MAX_RECORDS]), _decide(run, given[Field.REASON]))
+        case Action.REPLAY_WINDOW:
+            return _republish(_read_window(given), given, run, given[Field.REASON])
+        case Action.REPLAY_RANGES:
+            return _republish(_read_ranges(given[Field.RANGES], topics), given, run, given[Field.REASON])
+        case Action.RETRY_BATCH:
+            return Retake(int(given[Field.BATCH_ID]), _decide(run, given[Field.REASON]))
+
+
+def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish:
+    """Publish the interval of the run again; it has to have one, which runs of older timetables do not."""
+    if action is not Action.CATCH_UP:
+        raise ConfigurationError(
+            f"{Field.ACTION}: a backfill publishes the interval of each of its runs again, found {action}. Leave it at "
+            f"{Action.CATCH_UP}, or trigger a single run.",
+            field=Field.ACTION,
+        )
+    _check_fields(given, (), OPTIONAL_OF_BACKFILL, "a backfill")
+    since, until = run.interval or (None, None)
+    if since is None or until is None or since >= until:
+        raise ConfigurationError(
+            f"run {run.run_id} has no interval to publish again: it was created before the pipeline had this schedule. "
+            f"Trigger a run with {Field.ACTION} {Action.REPLAY_WINDOW} instead."
+        )
+    window = Window(since, until)
+    more = f": {given[Field.REASON]}" if Field.REASON in given else ""
+    return _republish(window, given, run, f"backfill of {window}{more}")
+
+
+def _republish(
+    what: Window | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
+) -> Republish:
+    replay = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given)
+    return Republish(replay, _decide(run, reason), key=f"{run.run_id}#{run.times_cleared}")
+
+
+def _decide(run: RunFacts, reason: str) -> Decision:
+    """Name who asked. Airflow keeps the creator of a run and does not say who cleared it: only its audit log does."""
+    created_by = run.created_by or UNKNOWN_USER
+    if run.times_cleared:
+        return Decision(f"{UNKNOWN_USER}, cleared a run of {created_by} (see Airflow's audit log)", reason.strip())
+    return Decision(created_by, reason.strip())
+
+
+def _check_fields(
+    given: Mapping[Field, Any], needed: Collection[Field], optional: Collection[Field], asked: str
+) -> None:
+    missing = [f"{field}: {asked} needs it" for field in needed if field not in given]
+    foreign = [
+        f"{field}: does not belong to {asked}; leave it empty, or choose another {Field.ACTION}"
+        for field in given
+        if field not in needed and field not in optional
+    ]
+    _refuse(missing + foreign)
+
+
+def _read_window(given: Mapping[Field, Any]) -> Window:
+    since, until = (_read_moment(field, given[field]) for field in (Field.WINDOW_SINCE, Field.WINDOW_UNTIL))
+    if since >= until:
+        raise ConfigurationError(
+            f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}, found {until.isoformat()} and "
+            f"{since.isoformat()}",
+            field=Field.WINDOW_UNTIL,
+        )
+    return Window(since, until)
+
+
+def _read_moment(field: Field, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigurationError(
+            f"{field}: {text!r} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", field=field
+        )
+    return moment
+
+
+def _read_ranges(lines: Sequence[str], topics: Sequence[str]) -> tuple[OffsetRange, ...]:
+    ranges, faults = [], []
+    for line in filter(None, map(str.strip, lines)):
+        try:
+            found = OffsetRange.parse(line)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
+        ranges.append(found)
+        if found.partition.topic not in topics:
+            faults.append(f"{found}: the pipeline does not read this topic; it reads {', '.join(topics)}")
+        elif not found:
+            faults.append(f"{found}: holds no offset")
+    overlaps = find_overlaps(ranges)
+    if overlaps:
+        faults.append(f"{describe_ranges(overlaps)}: named more than once")
+    _refuse([f"{Field.RANGES}: {fault}" for fault in faults])
+    return tuple(ranges)
+
+
+def _refuse_misspelt(configuration: Mapping[str, Any]) -> None:
+    unknown = [name for name in configuration if name not in set(Field)]
+    near = {name: difflib.get_close_matches(name, list(Field), n=1) for name in unknown}
+    _refuse([f"{name}: there is no such field; did you mean {close[0]}?" for name, close in near.items() if close])
+
+
+def _refuse(faults: Sequence[str]) -> None:
+    if faults:
+        raise ConfigurationError("\n".join(faults), field=faults[0].partition(":")[0])
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether the form would send this for a field that was left alone, or emptied again."""
+    if isinstance(value, str):
+        return not value.strip()
+    if isinstance(value, list):
+        return all(_is_empty(each) for each in value)
+    return value is None or value is False

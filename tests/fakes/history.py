@@ -1,0 +1,67 @@
+"""The proof over a pipeline in memory: the material is put together here, the judgement is the real one."""
+
+from collections import Counter, defaultdict
+
+from batchledger.batch import BatchState
+from batchledger.offsets import find_gaps, intersect
+from batchledger.record_rules import SinkMode
+from batchledger.verification import PublishedRange, Removed, TargetKey, Verification, verify_history
+from tests.fakes.database import StoredBatch, StoredReplacement, Tables
+from tests.fakes.sink import MemorySink
+
+
+def prove(sink: MemorySink, pipeline: str) -> Verification:
+    """Prove the invariants over everything that the database of ``sink`` holds of the pipeline."""
+    tables = sink.database.committed
+    quarantined: Counter[TargetKey] = Counter()
+    for (owner, partition, _), row in tables.quarantine.items():
+        if owner == pipeline:
+            quarantined[row["batch_id"], partition] += 1
+    duplicates: Counter[TargetKey] = Counter(
+        (batch_id, partition) for batch_id, listed in tables.duplicates.items() for partition, _ in listed
+    )
+    return verify_history(
+        pipeline,
+        [position for (owner, _), position in sorted(tables.positions.items()) if owner == pipeline],
+        _list_published(tables, pipeline),
+        sink.count_target(pipeline),
+        quarantined,
+        duplicates=duplicates,
+        mode=SinkMode.UPSERT if sink.upsert else SinkMode.APPEND,
+        epoch=tables.epochs.get(pipeline, 0),
+    )
+
+
+def _list_published(tables: Tables, pipeline: str) -> list[PublishedRange]:
+    removed: dict[int, list[StoredReplacement]] = defaultdict(list)
+    for each in tables.replacements.values():
+        removed[each.replaced.batch_id].append(each)
+    return [
+        _published(stored, index, removed[batch_id])
+        for batch_id, stored in tables.batches.items()
+        if stored.batch.pipeline == pipeline and stored.batch.state is BatchState.PUBLISHED
+        for index in range(len(stored.batch.ranges))
+    ]
+
+
+def _published(stored: StoredBatch, index: int, replacements: list[StoredReplacement]) -> PublishedRange:
+    range_, balance = stored.batch.ranges[index], stored.balances[index]
+    mine = [each for each in replacements if intersect([each.replaced.range], [range_])]
+    return PublishedRange(
+        batch_id=stored.batch.batch_id,
+        range=range_,
+        accepted=balance.accepted,
+        quarantined=balance.quarantined,
+        unexplained=balance.unexplained,
+        has_rows=stored.has_rows,
+        duplicates=balance.duplicates,
+        accepted_loss=balance.accepted_loss,
+        lane=stored.batch.lane,
+        epoch=stored.epoch,
+        replaced=tuple(find_gaps(stored.held, within=[range_])),
+        removed=Removed(
+            sum(each.rows for each in mine),
+            sum(each.quarantined for each in mine),
+            sum(each.duplicates for each in mine),
+        ),
+    )

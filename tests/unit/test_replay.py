@@ -1,0 +1,159 @@
+"""Which offsets a replay publishes again: windows tile the log, named ranges are checked, what is gone is named."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.batch import Batch, BatchState, DeliveryMode, Lane, LogState, PartitionLog, TopicIdentity
+from batchledger.errors import ExpiredError, ReplayRefusedError
+from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps
+from batchledger.replay import (
+    Replay,
+    ResolvedReplay,
+    Window,
+    check_readable,
+    plan_ranges,
+    resolve_ranges,
+    resolve_window,
+)
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = Window(NOON, NOON + timedelta(hours=1))
+
+Timestamps = Sequence[int | None]
+"""Of the records of one partition, in the order of offsets; None where a record has none."""
+
+
+def log_of(**held: tuple[int, int]) -> LogState:
+    """Partitions ``first`` and ``second`` of the topic with their log start and end."""
+    by_name = {"first": FIRST, "second": SECOND}
+    return LogState(
+        {"orders": TopicIdentity("cluster", "topic")},
+        {by_name[name]: PartitionLog(start, end) for name, (start, end) in held.items()},
+    )
+
+
+def offsets_at(records: Mapping[TopicPartition, Timestamps], moment: int) -> dict[TopicPartition, int]:
+    """What the broker answers: the first offset whose timestamp is at or after the moment, if there is one."""
+    found = {
+        partition: next((at for at, stamp in enumerate(stamps) if stamp is not None and stamp >= moment), None)
+        for partition, stamps in records.items()
+    }
+    return {partition: offset for partition, offset in found.items() if offset is not None}
+
+
+moments = st.integers(-50, 50)
+logs = st.fixed_dictionaries({each: st.lists(st.none() | moments, max_size=20) for each in (FIRST, SECOND)})
+
+
+@given(records=logs, boundaries=st.lists(moments, min_size=2, max_size=8, unique=True).map(sorted))
+def test_consecutive_windows_tile_the_log_whatever_the_order_of_timestamps(
+    records: Mapping[TopicPartition, Timestamps], boundaries: list[int]
+) -> None:
+    log = log_of(first=(0, len(records[FIRST])), second=(0, len(records[SECOND])))
+    at = [offsets_at(records, moment) for moment in boundaries]
+    windows = [resolve_window(log, since, until).ranges for since, until in pairwise(at)]
+    everything = resolve_window(log, at[0], at[-1]).ranges
+    together = [each for window in windows for each in window]
+    assert not find_overlaps(together)
+    assert not find_gaps(together, within=everything)
+    assert not find_gaps(everything, within=together)
+
+
+@given(records=logs, boundary=moments)
+def test_two_windows_around_any_moment_hold_every_record_that_has_a_timestamp(
+    records: Mapping[TopicPartition, Timestamps], boundary: int
+) -> None:
+    log = log_of(first=(0, len(records[FIRST])), second=(0, len(records[SECOND])))
+    before = resolve_window(log, offsets_at(records, -51), offsets_at(records, boundary)).ranges
+    after = resolve_window(log, offsets_at(records, boundary), {}).ranges
+    dated = [
+        OffsetRange(partition, at, at + 1)
+        for partition, stamps in records.items()
+        for at, stamp in enumerate(stamps)
+        if stamp is not None
+    ]
+    assert not find_gaps([*before, *after], within=dated)
+
+
+def test_worked_example_of_the_module() -> None:
+    records: Mapping[TopicPartition, Timestamps] = {FIRST: [1005, 1001, 1100, 1059]}
+    log = log_of(first=(0, 4))
+    at_10, at_11, at_12 = (offsets_at(records, moment) for moment in (1000, 1100, 1200))
+    assert resolve_window(log, at_10, at_11).ranges == (OffsetRange(FIRST, 0, 2),)
+    assert resolve_window(log, at_11, at_12).ranges == (OffsetRange(FIRST, 2, 4),)
+
+
+def test_record_that_arrived_after_the_log_was_read_is_left_to_a_later_replay() -> None:
+    assert resolve_window(log_of(first=(0, 4)), {FIRST: 2}, {FIRST: 9}).ranges == (OffsetRange(FIRST, 2, 4),)
+
+
+def test_window_that_begins_where_the_log_does_may_have_lost_its_beginning() -> None:
+    resolved = resolve_window(log_of(first=(5, 9), second=(0, 4)), {FIRST: 5, SECOND: 0}, {FIRST: 7})
+    assert resolved.ranges == (OffsetRange(FIRST, 5, 7), OffsetRange(SECOND, 0, 4))
+    assert resolved.expired == (OffsetRange(FIRST, 0, 5),)
+
+
+def test_window_after_a_record_that_is_still_there_has_lost_nothing() -> None:
+    assert resolve_window(log_of(first=(5, 9)), {FIRST: 6}, {}).expired == ()
+
+
+def test_window_of_a_time_that_is_gone_altogether_is_expired_and_not_empty() -> None:
+    resolved = resolve_window(log_of(first=(5, 9)), {FIRST: 5}, {FIRST: 5})
+    assert resolved == ResolvedReplay((), (OffsetRange(FIRST, 0, 5),))
+
+
+def test_expired_offsets_are_refused_by_name_and_left_out_on_request() -> None:
+    asked = (OffsetRange(FIRST, 3, 8),)
+    resolved = resolve_ranges("orders_copy", asked, log_of(first=(5, 9)))
+    with pytest.raises(ExpiredError, match=r"2 offsets of these: orders\[0\] 3\.\.5.*--allow-expired"):
+        plan_ranges("orders_copy", Replay(asked), resolved)
+    plan = plan_ranges("orders_copy", Replay(asked, allow_expired=True), resolved)
+    assert (plan.ranges, plan.expired) == ((OffsetRange(FIRST, 5, 8),), (OffsetRange(FIRST, 3, 5),))
+
+
+def test_replay_is_delivered_in_one_transaction_and_in_its_own_lane() -> None:
+    plan = plan_ranges("orders_copy", Replay(HOUR), ResolvedReplay((OffsetRange(FIRST, 0, 4),)))
+    assert (plan.lane, plan.delivery, plan.lag_left_records) == (Lane.REPLAY, DeliveryMode.EXACTLY_ONCE, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ([OffsetRange(FIRST, 3, 10)], r"orders\[0\] ends at 9"),
+        ([OffsetRange(SECOND, 0, 1)], r"orders\[1\] ends at nowhere"),
+        ([OffsetRange(FIRST, 3, 6), OffsetRange(FIRST, 5, 8)], "name each offset once"),
+        ([OffsetRange(FIRST, 3, 3)], "at least one of them"),
+        ([], "no range at all"),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(asked: list[OffsetRange], message: str) -> None:
+    with pytest.raises(ReplayRefusedError, match=message):
+        resolve_ranges("orders_copy", asked, log_of(first=(0, 9)))
+
+
+def test_several_ranges_of_one_partition_are_one_replay() -> None:
+    asked = [OffsetRange(FIRST, 6, 8), OffsetRange(FIRST, 1, 2), OffsetRange(FIRST, 2, 4)]
+    resolved = resolve_ranges("orders_copy", asked, log_of(first=(0, 9)))
+    assert resolved.ranges == (OffsetRange(FIRST, 1, 4), OffsetRange(FIRST, 6, 8))
+
+
+def test_stored_replay_whose_offsets_have_expired_since_is_not_read() -> None:
+    batch = Batch(7, "orders_copy", Lane.REPLAY, BatchState.PLANNED, 0, None, (OffsetRange(FIRST, 3, 8),), 0, NOON)
+    check_readable(batch, log_of(first=(3, 9)))
+    with pytest.raises(ExpiredError, match=r"removed orders\[0\] 3\.\.5"):
+        check_readable(batch, log_of(first=(5, 9)))
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "message"),
+    [(NOON, NOON, "has to end after"), (NOON.replace(tzinfo=None), NOON, "needs a zone")],
+)
+def test_window_needs_an_extent_and_zones(since: datetime, until: datetime, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Window(since, until)

@@ -1,0 +1,172 @@
+"""What a run is asked to do: the fields of the form as tables, what they mean, and which field a refusal names."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from batchledger.batch import Decision
+from batchledger.errors import ConfigurationError
+from batchledger.offsets import OffsetRange
+from batchledger.replay import Replay, Window
+from batchledger.trigger_form import Action, CatchUp, Order, Republish, Retake, RunFacts, read_order
+
+TOPICS = ("orders", "returns")
+MANUAL = RunFacts("manual__1", created_by="ana")
+SCHEDULED = RunFacts("scheduled__1")
+FIRST, SECOND = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)
+BACKFILL = RunFacts("scheduled__1", is_backfill=True, interval=(FIRST, SECOND), created_by="ana")
+UNTOUCHED: dict[str, Any] = {
+    "action": "catch_up", "reason": None, "max_records": None, "window_since": None, "window_until": None,
+    "ranges": None, "allow_expired": False, "batch_id": None,
+}  # fmt: skip
+WINDOW = {"action": "replay_window", "window_since": "2013-01-01T00:00:00Z", "window_until": "2013-01-02T00:00:00Z"}
+RANGES = {"action": "replay_ranges", "ranges": ["orders[3] 10..25"]}
+
+
+def read(configuration: dict[str, Any], run: RunFacts = MANUAL) -> Order:
+    return read_order(configuration, run, TOPICS)
+
+
+def refusal(configuration: dict[str, Any], run: RunFacts = MANUAL) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        read(configuration, run)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("configuration", [{}, UNTOUCHED, UNTOUCHED | {"ranges": [""], "reason": "  "}])
+def test_scheduled_run_catches_up_and_is_nobodys_decision(configuration: dict[str, Any]) -> None:
+    assert read(configuration, SCHEDULED) == CatchUp()
+
+
+def test_form_left_as_it_is_catches_up_in_the_name_of_who_pressed_the_button() -> None:
+    assert read(UNTOUCHED) == CatchUp(decision=Decision("ana", "catch up"))
+    assert read(UNTOUCHED | {"reason": " before the audit "}) == CatchUp(decision=Decision("ana", "before the audit"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"action": "one_batch", "max_records": 50}, CatchUp(50, Decision("ana", "why"))),
+        (WINDOW, Republish(Replay(Window(FIRST, SECOND)), Decision("ana", "why"), "manual__1#0")),
+        (
+            WINDOW | {"window_since": "2013-01-01T01:00:00.000+01:00", "allow_expired": True},
+            Republish(Replay(Window(FIRST, SECOND), allow_expired=True), Decision("ana", "why"), "manual__1#0"),
+        ),
+        (
+            {"action": "replay_ranges", "ranges": ["orders[3] 10..25", " returns[0] 0..1 ", ""]},
+            Republish(
+                Replay((OffsetRange.parse("orders[3] 10..25"), OffsetRange.parse("returns[0] 0..1"))),
+                Decision("ana", "why"),
+                "manual__1#0",
+            ),
+        ),
+        ({"action": "retry_batch", "batch_id": 17}, Retake(17, Decision("ana", "why"))),
+    ],
+    ids=["one_batch", "replay_window", "window_in_another_zone", "replay_ranges", "retry_batch"],
+)
+def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict[str, Any], order: Order) -> None:
+    assert read(UNTOUCHED | {"reason": "why"} | fields) == order
+    assert read({"reason": "why"} | fields) == order
+
+
+def test_backfill_run_publishes_its_interval_again_whatever_its_id_says() -> None:
+    decision = Decision("ana", "backfill of 2013-01-01T00:00:00+00:00 to 2013-01-02T00:00:00+00:00")
+    assert read({}, BACKFILL) == Republish(Replay(Window(FIRST, SECOND)), decision, "scheduled__1#0")
+
+
+def test_backfill_takes_a_reason_and_allows_expired_records_from_its_configuration() -> None:
+    order = read(UNTOUCHED | {"allow_expired": True, "reason": "schema fixed"}, BACKFILL)
+    assert isinstance(order, Republish)
+    assert order.replay == Replay(Window(FIRST, SECOND), allow_expired=True)
+    assert order.decision.reason.endswith("to 2013-01-02T00:00:00+00:00: schema fixed")
+
+
+def test_run_that_is_cleared_asks_anew_and_does_not_pass_for_the_work_of_its_creator() -> None:
+    """Airflow keeps the creator's name when somebody else clears the run, or has a backfill take it again."""
+    again = RunFacts("scheduled__1", is_backfill=True, interval=(FIRST, SECOND), times_cleared=2, created_by="ana")
+    order = read({}, again)
+    assert isinstance(order, Republish)
+    assert order.key == "scheduled__1#2"
+    assert order.decision.decided_by == "unknown, cleared a run of ana (see Airflow's audit log)"
+
+
+def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:
+    assert read(RANGES | {"reason": "why"}, SCHEDULED) == Republish(
+        Replay((OffsetRange.parse("orders[3] 10..25"),)), Decision("unknown", "why"), "scheduled__1#0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"action": "one_batch", "reason": "x"}, "max_records: action one_batch needs it"),
+        ({"action": "one_batch", "max_records": 5}, "reason: action one_batch needs it"),
+        (WINDOW | {"reason": " "}, "reason: action replay_window needs it"),
+        (RANGES, "reason: action replay_ranges needs it"),
+        ({"action": "retry_batch", "reason": "x"}, "batch_id: action retry_batch needs it"),
+        ({"action": "replay_ranges", "ranges": [" ", ""], "reason": "x"}, "ranges: action replay_ranges needs it"),
+        ({"max_records": 5}, "max_records: does not belong to action catch_up"),
+        ({"allow_expired": True}, "allow_expired: does not belong to action catch_up"),
+        (RANGES | {"reason": "x", "batch_id": 3}, "batch_id: does not belong to action replay_ranges"),
+        (WINDOW | {"reason": "x", "ranges": ["orders[0] 0..1"]}, "ranges: does not belong to action replay_window"),
+        (
+            WINDOW | {"reason": "x", "window_until": "2013-01-01T00:00:00Z"},
+            "window_until: has to be after window_since",
+        ),
+        (WINDOW | {"reason": "x", "window_since": "2013-02-30T00:00:00Z"}, "window_since: '2013-02-30T00:00:00Z' is "),
+        (WINDOW | {"reason": "x", "window_until": "2013-03-01T00:00:00"}, "window_until: '2013-03-01T00:00:00' is not"),
+        (RANGES | {"reason": "x", "ranges": ["orders[3]"]}, "ranges: 'orders[3]' is not an offset range; write it as"),
+        (RANGES | {"reason": "x", "ranges": ["orders[3] 9..5"]}, "ranges: orders[3] 9..5 is not a range"),
+        (RANGES | {"reason": "x", "ranges": ["orders[3] 5..5"]}, "ranges: orders[3] 5..5: holds no offset"),
+        (
+            RANGES | {"reason": "x", "ranges": ["clicks[0] 0..5"]},
+            "ranges: clicks[0] 0..5: the pipeline does not read this topic; it reads orders, returns",
+        ),
+        (
+            RANGES | {"reason": "x", "ranges": ["orders[0] 0..5", "orders[0] 3..9"]},
+            "ranges: orders[0] 3..5: named more than once",
+        ),
+        ({"max_record": 5}, "max_record: there is no such field; did you mean max_records?"),
+    ],
+)
+def test_fault_is_refused_by_the_name_of_its_field(fields: dict[str, Any], message: str) -> None:
+    assert refusal(UNTOUCHED | fields).startswith(message)
+
+
+def test_all_faults_of_one_kind_are_told_at_once() -> None:
+    lines = refusal({"action": "replay_window", "batch_id": 3}).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["window_since", "window_until", "reason", "batch_id"]
+    lines = refusal({"action": "replay_ranges", "reason": "x", "ranges": ["a", "clicks[0] 0..5"]}).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["ranges", "ranges"]
+
+
+@pytest.mark.parametrize("fields", [{"max_records": 5}, {"batch_id": 1}, {"window_since": "2013-01-01T00:00:00Z"}])
+def test_backfill_refuses_what_belongs_to_a_single_run(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    assert refusal(UNTOUCHED | fields, BACKFILL).startswith(f"{name}: does not belong to a backfill")
+
+
+def test_backfill_refuses_another_action() -> None:
+    assert refusal(RANGES | {"reason": "x"}, BACKFILL).startswith("action: a backfill publishes the interval")
+
+
+@pytest.mark.parametrize("interval", [None, (FIRST, FIRST)])
+def test_backfill_of_a_run_from_before_the_schedule_had_intervals_is_refused(
+    interval: tuple[datetime, datetime] | None,
+) -> None:
+    run = RunFacts("scheduled__1", is_backfill=True, interval=interval)
+    assert "has no interval to publish again" in refusal({}, run)
+
+
+def test_what_other_tools_leave_in_the_configuration_is_ignored() -> None:
+    others = {"openlineage": {"parent": "x"}, "airflow/task_span_detail_level": 2}
+    assert read(others, SCHEDULED) == CatchUp()
+
+
+@pytest.mark.parametrize("action", Action)
+def test_every_action_but_catching_up_asks_for_a_reason(action: Action) -> None:
+    if action is Action.CATCH_UP:
+        assert read({"action": action}, SCHEDULED) == CatchUp()
+    else:
+        assert f"reason: action {action} needs it" in refusal({"action": action})
