@@ -10,7 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from batchledger.errors import FencedError, LossRefusedError, PositionConflictError, PredecessorPendingError
+from batchledger.errors import (
+    FencedError,
+    LossRefusedError,
+    PositionConflictError,
+    PredecessorPendingError,
+    ReplayRefusedError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -113,6 +119,13 @@ def closed(found: Batch, run: str) -> FencedError:
             f"{found.state}. Nothing is left to do for run {run}."
         )
     return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+
+
+def never_published(batch: Batch) -> ReplayRefusedError:
+    """Say that a dry run changes nothing, whoever asks for it."""
+    return ReplayRefusedError(
+        f"{batch.label} is a dry run, which is never published; ask for the replay itself.", batch_id=batch.batch_id
+    )
 
 
 def still_held(batch: Batch) -> LossRefusedError:

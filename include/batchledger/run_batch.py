@@ -28,6 +28,7 @@ from batchledger.batch import (
     LogState,
     Position,
     fenced_by,
+    never_published,
 )
 from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.delivery import deliver, rows_lost
@@ -37,7 +38,6 @@ from batchledger.errors import (
     FencedError,
     OutcomeUnknownError,
     PositionConflictError,
-    ReplayRefusedError,
     ServiceUnavailableError,
     StagingLostError,
     TargetRefusedError,
@@ -254,7 +254,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     """
     batch = load_batch(platform, batch_id)
     if batch.is_dry_run:
-        raise ReplayRefusedError(f"{batch.label} is a dry run, which is never published; ask for the replay itself.")
+        raise never_published(batch)
     if not is_published_by(batch, run):
         attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
         try:

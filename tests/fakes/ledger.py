@@ -22,6 +22,7 @@ from batchledger.batch import (
     Staged,
     closed,
     fenced_by,
+    never_published,
     position_conflict,
     still_held,
 )
@@ -413,6 +414,8 @@ class MemoryPublication:
     def mark_published(self) -> None:
         """See the port."""
         stored = self._stored
+        if stored.batch.is_dry_run:
+            raise never_published(stored.batch)
         if Protection.BALANCE_REQUIRED in self.protections:
             _require_balance(stored)
         if Protection.OVERLAPS_REFUSED in self.protections:

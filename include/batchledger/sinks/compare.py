@@ -59,7 +59,9 @@ class Shadow:
 
     def _appended(self, compared: Sequence[str]) -> tuple[sql.Composable, sql.Composable, sql.Composable]:
         before = read_sql("select_appended_before").format(columns=_of("t", compared), target=self.target)
-        after = sql.SQL("select {}, true as is_there, 1 as copy from {} l").format(self._cast(compared), self.rows)
+        after = sql.SQL("select {}, true as is_there, 1 as copy from (select * from {}) l").format(
+            self._cast(compared), self.rows
+        )
         return before, after, _same(("_topic", "_partition", "_offset", "copy"))
 
     def _keyed(
@@ -79,7 +81,7 @@ class Shadow:
 
 
 def _differing(column: str) -> sql.Composed:
-    return sql.SQL("case when row(b.{0}) *<> row(a.{0}) then {1} end").format(
+    return sql.SQL("case when record_image_ne(row(b.{0}), row(a.{0})) then {1} end").format(
         sql.Identifier(column), sql.Literal(column)
     )
 

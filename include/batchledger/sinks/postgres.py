@@ -147,7 +147,7 @@ class PostgresSink:
             try:
                 shadow = Shadow(self._target, columns, rows, row_columns, self._upsert)
                 comparison = shadow.compare(cursor, attempt, limit)
-            except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
+            except psycopg.DataError as error:
                 raise self._refused(attempt, error) from error
             cursor.connection.rollback()
             return comparison
