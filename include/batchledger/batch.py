@@ -167,6 +167,20 @@ class HeldRange:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedRecord:
+    """Where a record lies that is in quarantine, and how many bytes its key and its value have."""
+
+    partition: TopicPartition
+    offset: int
+    size_bytes: int
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a person decided: who, and why."""
 

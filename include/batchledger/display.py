@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, Decision, DeliveryMode
+from batchledger.batch import Batch, Decision, DeliveryMode, Lane
 from batchledger.comparison import ReplacedRows
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
@@ -196,22 +196,16 @@ def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) 
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
     """The list of batches as a table."""
-    table = new_table(
-        f"Batches of {pipeline}",
-        "batch",
-        "state",
-        "attempt",
-        "offsets",
-        "rows",
-        "quarantined",
-        "seconds",
-        "planned UTC",
-    )
+    # Without replays there is nothing to tell of lanes.
+    lanes = ("lane",) if any(each.lane == Lane.REPLAY for each in batches) else ()
+    columns = ("state", "attempt", "offsets", "rows", "quarantined", "seconds", "planned UTC")
+    table = new_table(f"Batches of {pipeline}", "batch", *lanes, *columns)
     for each in batches:
-        state = Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow"))
+        asked_by = f" by {each.asked_by}" if each.asked_by else ""
         table.add_row(
             str(each.batch_id),
-            state,
+            *([Text(_lane(each.lane, each.is_dry_run) + asked_by)] if lanes else ()),
+            Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow")),
             str(each.attempt),
             f"{each.offsets:,}",
             number(each.rows),
@@ -220,6 +214,10 @@ def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
             f"{each.planned_at:%m-%d %H:%M}",
         )
     return table
+
+
+def _lane(lane: str, is_dry_run: bool) -> str:
+    return "dry run" if is_dry_run else lane
 
 
 def show_batch(history: BatchHistory, as_json: bool) -> None:
@@ -232,7 +230,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
-    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
+    lane = _lane(batch.lane, batch.is_dry_run)
+    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {lane}, [{style}]{batch.state}[/]")
     for decision in history.decisions:
         when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
         print_out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
@@ -343,5 +342,8 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
 
 
 def _batch_as_json(batch: Batch) -> dict[str, Any]:
-    fields = ("batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at")
+    fields = (
+        "batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at", "origin",
+        "is_dry_run",
+    )  # fmt: skip
     return {name: getattr(batch, name) for name in fields}

@@ -29,6 +29,7 @@ from batchledger.batch import (
     LogState,
     PartitionHealth,
     Position,
+    QuarantinedRecord,
     Staged,
 )
 from batchledger.comparison import Comparison
@@ -183,6 +184,16 @@ class Ledger(Protocol):
     def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
         """Return what published batches hold of these offsets, in the order of offsets."""
 
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """Remove the records of the ranges from quarantine for good; return how many there were.
+
+        The balances keep them as quarantined, and the ledger keeps who dropped them. Nothing is recorded when there
+        was none.
+        """
+
     def end_dry_run(self, batch_id: int) -> None:
         """Discard the batch of a dry run; harmless to repeat. Any other batch stays as it is."""
 
@@ -283,6 +294,9 @@ class Evidence(Protocol):
 
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """Return the maximal stretches of offsets for which no record was seen, in order."""
+
+    def read_quarantine(self, batch: Batch) -> "pa.Table":
+        """Return the published quarantine of the ranges of the batch, with the columns of ``QUARANTINE_SCHEMA``."""
 
     def drop(self, attempt: Attempt) -> None:
         """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""

@@ -27,6 +27,7 @@ from batchledger.batch import (
     Lane,
     LogState,
     Position,
+    RecordOrigin,
     fenced_by,
     never_published,
 )
@@ -62,7 +63,17 @@ from batchledger.planning import (
     plan_batch,
 )
 from batchledger.ports import Ledger
-from batchledger.replay import Replay, Window, check_readable, plan_ranges, resolve_ranges, resolve_window
+from batchledger.replay import (
+    Quarantined,
+    Replay,
+    Window,
+    check_quarantined,
+    check_readable,
+    plan_quarantined,
+    plan_ranges,
+    resolve_ranges,
+    resolve_window,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +98,8 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
 
     What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
     """
+    if isinstance(replay.what, Quarantined):
+        return plan_quarantined(platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges))
     rules, stored = platform.rules, load_positions(platform)
     log = platform.source.read_log(rules.topics)
     check_topics(rules.name, log, rules.topics)
@@ -175,12 +188,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     if is_published_by(batch, run):
         return batch
-    positions, log = _look_at_source(platform, batch)
-    if batch.lane is Lane.LIVE:
-        check_source(batch.pipeline, positions, log, _topics_of(batch))
-    else:
-        check_identity(positions, log)
-        check_readable(batch, log)
+    _check_before_reading(platform, batch)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -189,8 +197,9 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         staged = platform.make_stager().stage(attempt)
-        # A topic that was created anew while it was being read would have given other records for the same offsets.
-        check_identity(*_look_at_source(platform, batch))
+        if batch.origin is RecordOrigin.KAFKA:
+            # A topic that was created anew while it was being read would have given other records for the same offsets.
+            check_identity(*_look_at_source(platform, batch))
         platform.crash("staging_sealed")
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
@@ -328,7 +337,7 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
     seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
     holes = platform.evidence.find_holes(attempt)
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
-    if holes:
+    if holes and attempt.batch.origin is RecordOrigin.KAFKA:
         counts = classify_holes([each.range for each in seen], holes, platform.source.look_into(holes))
         # Another topic under the name would have told of other records.
         check_identity(*_look_at_source(platform, attempt.batch))
@@ -341,6 +350,18 @@ def _choose_first_positions(
     rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
     starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
     return choose_first_positions(stored, log, rules.start, starts)
+
+
+def _check_before_reading(platform: Platform, batch: Batch) -> None:
+    if batch.origin is RecordOrigin.QUARANTINE:
+        check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
+        return
+    positions, log = _look_at_source(platform, batch)
+    if batch.lane is Lane.LIVE:
+        check_source(batch.pipeline, positions, log, _topics_of(batch))
+    else:
+        check_identity(positions, log)
+        check_readable(batch, log)
 
 
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:

@@ -19,6 +19,7 @@ from batchledger.batch import (
     HeldRange,
     Lane,
     Position,
+    QuarantinedRecord,
     Staged,
     closed,
     fenced_by,
@@ -131,6 +132,27 @@ class MemoryLedger:
         stored = [each for each in self.database.committed.batches.values() if each.batch.pipeline == pipeline]
         held = [HeldRange(one.batch.batch_id, each) for one in stored for each in intersect(one.held, ranges)]
         return sorted(held, key=lambda each: each.range)
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        return [
+            QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
+            for (owner, partition, offset), row in sorted(
+                self.database.committed.quarantine.items(), key=lambda i: i[0]
+            )
+            if owner == pipeline
+            and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
+        ]
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """See the port."""
+        dropped = self.find_quarantined(pipeline, ranges)
+        with self.database.transaction() as tables:
+            for each in dropped:
+                row = tables.quarantine.pop((pipeline, each.partition, each.offset))
+                stored = tables.batches[row["batch_id"]]
+                tables.batches[row["batch_id"]] = replace(stored, dropped=(*stored.dropped, each.range))
+        return len(dropped)
 
     def end_dry_run(self, batch_id: int) -> None:
         """See the port."""

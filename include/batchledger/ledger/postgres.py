@@ -24,6 +24,7 @@ from batchledger.batch import (
     HeldRange,
     Lane,
     Position,
+    QuarantinedRecord,
     RecordOrigin,
     Staged,
     TopicIdentity,
@@ -40,7 +41,7 @@ from batchledger.errors import (
 )
 from batchledger.ledger.publication import PostgresPublication, end_attempt
 from batchledger.ledger.schema import transaction
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.planning import Plan
 
 Cursor = psycopg.Cursor[Any]
@@ -126,6 +127,36 @@ class PostgresLedger:
                 HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
                 for batch_id, topic, partition, start, until in cursor
             ]
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        asked = ranges_as_arrays(ranges or ())
+        parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
+        with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:
+            cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
+            return [
+                QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
+                for topic, partition, offset, size_bytes in cursor
+            ]
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"drop records from the quarantine of {pipeline}") as cursor:
+            _lock_pipeline(cursor, pipeline)
+            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
+            cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
+            dropped = merge_ranges(
+                OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in cursor
+            )
+            records = count_offsets(dropped)
+            if records:
+                before = {"ranges": [str(each) for each in dropped], "records": records}
+                cursor.execute(
+                    "insert into batchledger.decision (pipeline, kind, decided_by, reason, before) "
+                    "values (%s, 'quarantine-drop', %s, %s, %s)",
+                    [pipeline, decision.decided_by, decision.reason, Jsonb(before)],
+                )
+            return records
 
     def end_dry_run(self, batch_id: int) -> None:
         """See the port."""

@@ -10,7 +10,8 @@ with removed as (
 )
 select r.batch_id, r.topic, r.partition, lower(r.offsets), upper(r.offsets), r.accepted, r.quarantined, r.unexplained,
     b.rows_published_at is not null, r.duplicates, r.accepted_loss, b.lane, r.epoch,
-    int8multirange(r.offsets) - r.held, x.rows, x.quarantined, x.duplicates
+    int8multirange(r.offsets) - r.held, x.rows,
+    coalesce(x.quarantined, 0) + r.quarantine_dropped, x.duplicates
 from batchledger.batch_range r
 join batchledger.batch b on b.batch_id = r.batch_id
 left join removed x
