@@ -192,21 +192,21 @@ def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) 
         print_json(list(batches))
         return
     print_out(batches_table(pipeline, batches))
+    if askers := _describe_askers(batches):
+        print_out(Text(f"Replays were asked for by {askers}"))
 
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
     """The list of batches as a table."""
-    # Without replays there is nothing to tell of lanes.
-    lanes = ("lane",) if any(each.lane == Lane.REPLAY for each in batches) else ()
-    columns = ("state", "attempt", "offsets", "rows", "quarantined", "seconds", "planned UTC")
-    table = new_table(f"Batches of {pipeline}", "batch", *lanes, *columns)
+    # Without replays there is nothing to tell of lanes; with them, 80 columns have no room for attempts.
+    has_replays = any(each.lane == Lane.REPLAY for each in batches)
+    columns = ("offsets", "rows", "quarantined", "seconds", "planned UTC")
+    table = new_table(f"Batches of {pipeline}", "batch", "lane" if has_replays else "attempt", "state", *columns)
     for each in batches:
-        asked_by = f" by {each.asked_by}" if each.asked_by else ""
         table.add_row(
             str(each.batch_id),
-            *([Text(_lane(each.lane, each.is_dry_run) + asked_by)] if lanes else ()),
+            _lane(each.lane, each.is_dry_run) if has_replays else str(each.attempt),
             Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow")),
-            str(each.attempt),
             f"{each.offsets:,}",
             number(each.rows),
             f"{each.quarantined:,}",
@@ -214,6 +214,15 @@ def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
             f"{each.planned_at:%m-%d %H:%M}",
         )
     return table
+
+
+def _describe_askers(batches: Sequence[BatchSummary]) -> str:
+    """Say who asked for which replays: ``ana@host: 14, 15; bob@host: 16``."""
+    asked: dict[str, list[str]] = {}
+    for each in batches:
+        if each.asked_by is not None:
+            asked.setdefault(each.asked_by, []).append(str(each.batch_id))
+    return "; ".join(f"{who}: {', '.join(reversed(ids))}" for who, ids in asked.items())
 
 
 def _lane(lane: str, is_dry_run: bool) -> str:

@@ -21,7 +21,6 @@ BALANCE_LINES = (
 _NUMBERS = ("offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "bytes", "+ unexplained")
 _WRAPPING = (
     "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
-    "lane",
 )  # fmt: skip
 
 
