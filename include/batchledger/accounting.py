@@ -14,9 +14,10 @@ they are explained and 296 + 1 + 3 = 300 closes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from batchledger.errors import DecisionRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_covered, find_gaps
 
 
@@ -262,6 +263,20 @@ _REMARK_BY_CLASS = {
     "expired": "expired were removed from Kafka since, so that nothing can be said of them",
     "unclear": "unclear are markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell",
 }
+
+
+def give_up_unexplained(balances: Sequence[Balance]) -> tuple[Balance, ...]:
+    """Close the balances: what no line accounts for becomes an accepted loss.
+
+    Raises DecisionRefusedError when something is counted twice: no decision makes wrong rows right.
+    """
+    too_much = [f"{each.range} by {-each.unexplained:,}" for each in balances if each.unexplained < 0]
+    if too_much:
+        raise DecisionRefusedError(
+            f"more is staged than there are offsets in {', '.join(too_much)}: no decision makes wrong rows right. Take "
+            "the batch again, or discard it."
+        )
+    return tuple(replace(each, accepted_loss=each.accepted_loss + each.unexplained) for each in balances)
 
 
 def describe_holes(facts: Sequence[RangeFacts], balances: Sequence[Balance]) -> str:

@@ -32,10 +32,13 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a DAG; ``state`` is queued, running, success or failed."""
+    """One run of a DAG; ``state`` is queued, running, success or failed, ``kind`` for example manual or backfill."""
 
     run_id: str
     state: str
+    kind: str = "manual"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def is_active(self) -> bool:
@@ -190,7 +193,8 @@ def _read_password(account: Account) -> str:
 
 
 def _read_run(run: Any) -> Run:
-    return Run(run["dag_run_id"], run["state"])
+    started_at, ended_at = (run[key] and datetime.fromisoformat(run[key]) for key in ("start_date", "end_date"))
+    return Run(run["dag_run_id"], run["state"], run["run_type"], started_at, ended_at)
 
 
 def _find_error(content: Sequence[Any]) -> str | None:

@@ -14,7 +14,7 @@ from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from batchledger.batch import Lane
-from batchledger.errors import BatchledgerError
+from batchledger.errors import BatchledgerError, PipelinePausedError
 from batchledger.trigger_form import CatchUp, Order, Republish, Retake, RunFacts, read_order
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ BACKFILL = "backfill"
 def plan(pipeline: "PipelineConfig") -> int:
     """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
 
-    A form that was filled in wrongly is refused before anything heavy is imported or opened.
+    The runs of a paused pipeline are skipped too. A form that was filled in wrongly is refused before anything heavy is
+    imported or opened.
     """
     with _in_airflow_terms():
         order = _read_order(pipeline)
@@ -146,9 +147,11 @@ def _run() -> str:
 
 @contextmanager
 def _in_airflow_terms() -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else."""
+    """Let Airflow retry what may succeed later, and nothing else; the runs of a paused pipeline are skipped."""
     try:
         yield
+    except PipelinePausedError as error:
+        raise AirflowSkipException(str(error)) from error
     except BatchledgerError as error:
         if error.retryable:
             raise

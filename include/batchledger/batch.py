@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from batchledger.errors import (
+    DecisionRefusedError,
     FencedError,
-    LossRefusedError,
+    PipelinePausedError,
     PositionConflictError,
     PredecessorPendingError,
     ReplayRefusedError,
@@ -128,12 +129,30 @@ def never_published(batch: Batch) -> ReplayRefusedError:
     )
 
 
-def still_held(batch: Batch) -> LossRefusedError:
-    """Say that what Kafka has lost is staged, so that the batch may still publish it."""
-    return LossRefusedError(
+def still_held(batch: Batch) -> DecisionRefusedError:
+    """Say that what is to be given up is staged, so that the batch may still publish it."""
+    return DecisionRefusedError(
         f"{batch.label} holds records of these offsets: attempt {batch.attempt} of run {batch.attempt_run} has it "
         f"{batch.state}. Let that run go on. When it is gone for good, give up what it has staged too: "
         f"--discard-batch {batch.batch_id}.",
+        batch_id=batch.batch_id,
+    )
+
+
+def published_already(batch: Batch) -> DecisionRefusedError:
+    """Say that nothing is left to decide about a batch."""
+    return DecisionRefusedError(
+        f"{batch.label} is published, by attempt {batch.attempt} of run {batch.attempt_run}: nothing is left to "
+        f"decide. To publish its offsets again: batchledger replay {batch.pipeline}.",
+        batch_id=batch.batch_id,
+    )
+
+
+def rows_visible(batch: Batch) -> DecisionRefusedError:
+    """Say that a batch cannot be given up between its two commits: nobody would account for its rows."""
+    return DecisionRefusedError(
+        f"{batch.label} is {batch.state}, and its rows are visible already, as at_least_once commits them first. Let "
+        f"it publish the position too: batchledger run {batch.pipeline} --batch {batch.batch_id}. Nothing was changed.",
         batch_id=batch.batch_id,
     )
 
@@ -186,6 +205,62 @@ class Decision:
 
     decided_by: str
     reason: str
+
+
+class DecisionKind(StrEnum):
+    """What people decide, as the ledger and the command line name it."""
+
+    ACCEPT_LOSS = "accept-loss"
+    SKIP = "skip"
+    ACCEPT = "accept"
+    DISCARD = "discard"
+    REWIND = "rewind"
+    PAUSE = "pause"
+    RESUME = "resume"
+    RETRY = "retry"
+    TRIGGER = "trigger"
+    REPLAY = "replay"
+    DRY_RUN = "dry-run"
+    QUARANTINE_REPLAY = "quarantine-replay"
+    QUARANTINE_DROP = "quarantine-drop"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A decision as the ledger keeps it for ever. ``batch_id`` is None where it is about the pipeline as a whole.
+
+    ``before`` and ``after`` are what it changed: JSON values, or objects of them by partition, range or batch.
+    """
+
+    decision_id: int
+    kind: str
+    pipeline: str
+    batch_id: int | None
+    decided_by: str
+    reason: str
+    decided_at: datetime
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What came of a decision: its record, and whether it ``is_new`` or stood already, so that nothing was changed.
+
+    Without a record nothing was to be changed, and nobody has ever decided it.
+    """
+
+    record: DecisionRecord | None
+    is_new: bool = True
+
+
+def paused_by(pause: DecisionRecord) -> PipelinePausedError:
+    """Say who paused the pipeline, and why."""
+    return PipelinePausedError(
+        f"{pause.pipeline} is paused by {pause.decided_by} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}"
+        f". Nothing new is planned until: batchledger resume {pause.pipeline} --reason WHY",
+        pipeline=pause.pipeline,
+    )
 
 
 @dataclass(frozen=True, slots=True)

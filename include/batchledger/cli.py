@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import display, quarantine_commands, replay_commands
+from batchledger import decision_commands, display, quarantine_commands, replay_commands
 from batchledger.batch import Batch, BatchState, Decision
-from batchledger.command_line import AsJson, Name, parse_range, run_name, user
+from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.errors import BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
@@ -33,6 +33,16 @@ app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
 app.add_typer(quarantine_commands.app, name="quarantine")
+for _decide in (
+    decision_commands.rewind,
+    decision_commands.skip,
+    decision_commands.accept,
+    decision_commands.discard,
+    decision_commands.accept_loss,
+    decision_commands.pause,
+    decision_commands.resume,
+):
+    app.command()(_decide)
 
 _console = Console(stderr=True)
 
@@ -120,6 +130,7 @@ def run(
     pipeline: Name,
     until_caught_up: Annotated[bool, typer.Option(help="Go on until no readable record is left.")] = False,
     batch: Annotated[int | None, typer.Option(help="Take this batch again, a blocked one included.")] = None,
+    reason: Annotated[str, typer.Option(help="With --batch: why; recorded with your name.")] = "no reason given",
     as_json: AsJson = False,
 ) -> None:
     """Plan, stage, audit and publish without Airflow."""
@@ -134,7 +145,10 @@ def run(
         display.show_published_already(known, as_json)
         return
     while True:
-        done = run_batch.run_once(platform, run_name(), batch, stage)
+        name = run_name()
+        if batch is not None:
+            run_batch.retake(platform, batch, name, Decision(user(), reason))
+        done = run_batch.run_once(platform, name, batch, stage)
         if done is not None:
             published.append(done)
         if done is None or batch is not None or not until_caught_up:
@@ -148,11 +162,13 @@ def batches(
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the batches of a pipeline, the newest first."""
-    from batchledger.ledger.history import list_batches
+    """List the batches of a pipeline, and what people decided about it and them, the newest first."""
+    from batchledger.ledger.history import list_batches, list_decisions
     from batchledger.wiring import ledger_dsn
 
-    display.show_batches(pipeline, list_batches(ledger_dsn(load_pipeline(pipeline)), pipeline, limit), as_json)
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    decisions = list_decisions(dsn, pipeline, limit)
+    display.show_batches(pipeline, list_batches(dsn, pipeline, limit), decisions, as_json)
 
 
 @app.command()
@@ -178,29 +194,6 @@ def verify(pipeline: Name, as_json: AsJson = False) -> None:
     display.show_verification(verification, config.delivery, as_json)
     if not verification.holds:
         raise typer.Exit(1)
-
-
-@app.command()
-def accept_loss(
-    pipeline: Name,
-    ranges: Annotated[
-        list[str],
-        typer.Argument(metavar="RANGE...", help='What is given up, as the error names it: "orders[3] 10..25".'),
-    ],
-    reason: Annotated[str, typer.Option(help="Why; recorded with your name.")],
-    discard_batch: Annotated[
-        int | None, typer.Option(metavar="ID", help="Give up too what this open batch has staged of these partitions.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Go on without offsets that Kafka removed before they were read. Moves only their partitions, and is recorded."""
-    from batchledger import decisions
-    from batchledger.wiring import build_platform
-
-    decision = Decision(user(), reason)
-    lost = [parse_range(each) for each in ranges]
-    batch = decisions.accept_loss(build_platform(load_pipeline(pipeline)), lost, decision, discard_batch)
-    display.show_accepted_loss(batch, decision, as_json)
 
 
 @app.command()

@@ -42,24 +42,29 @@ def parse_bounds(since: str, until: str) -> Window | OffsetRange:
     Example: ``2026-11-20`` and ``2026-11-21`` are one day in UTC, ``orders[3]@10`` and ``orders[3]@25`` are
     ``orders[3] 10..25``. Raises typer.BadParameter.
     """
-    first, last = _COORDINATE.fullmatch(since), _COORDINATE.fullmatch(until)
+    first, last = parse_coordinate(since), parse_coordinate(until)
     try:
         if first is None and last is None:
-            return Window(_parse_moment(since), _parse_moment(until))
-        if first is not None and last is not None and first.group(1, 2) == last.group(1, 2):
-            partition = TopicPartition(first["topic"], int(first["partition"]))
-            return OffsetRange(partition, int(first["offset"]), int(last["offset"]))
+            return Window(parse_moment(since), parse_moment(until))
+        if first is not None and last is not None and first[0] == last[0]:
+            return OffsetRange(first[0], first[1], last[1])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     raise typer.BadParameter("--from and --until are two moments, or two offsets of one partition (orders[3]@1200)")
 
 
-def _parse_moment(text: str) -> datetime:
-    """A moment without a zone is in UTC, a date is its first moment."""
+def parse_coordinate(text: str) -> tuple[TopicPartition, int] | None:
+    """Read ``orders[3]@1200``; None when it is something else."""
+    found = _COORDINATE.fullmatch(text)
+    return (TopicPartition(found["topic"], int(found["partition"])), int(found["offset"])) if found else None
+
+
+def parse_moment(text: str) -> datetime:
+    """Read a moment: without a zone it is in UTC, a date is its first moment. Raises typer.BadParameter."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(
+        raise typer.BadParameter(
             f"{text!r} is neither a moment (2026-11-21, 2026-11-21T10:00, 2026-11-21T10:00:00+01:00) nor an offset "
             "(orders[3]@1200)"
         ) from error

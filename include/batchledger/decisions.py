@@ -1,33 +1,160 @@
-"""What a person decides when the pipeline cannot: each decision is checked against the source, then recorded.
+"""What a person decides when the pipeline cannot: each decision is checked, then recorded with what it changes.
 
-A decision says who, why and exactly which offsets; the ledger keeps it for ever (I1 holds across an accepted loss,
-because the loss is a range of its own).
+A decision says who, why and exactly what; the ledger keeps it for ever. It is stored together with its effect in one
+transaction, under the locks of a publication and against what was looked at before: a position, an attempt, an epoch.
+Every function here may be repeated. With the platform of ``rehearse`` it checks as always and changes nothing.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
-from batchledger.batch import Attempt, Batch, BatchState, Decision
-from batchledger.errors import LossRefusedError
+from batchledger import run_batch
+from batchledger.accounting import IntegrityCheck, give_up_unexplained
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    LogState,
+    Position,
+    published_already,
+)
+from batchledger.errors import DecisionRefusedError, StagingLostError
 from batchledger.offsets import OffsetRange, describe_ranges
-from batchledger.ownership import drop_staging
+from batchledger.ownership import drop_staging, load_batch
 from batchledger.pipeline import Platform, load_positions
-from batchledger.planning import check_identity, choose_first_positions, find_losses
+from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
+from batchledger.ports import TargetAccess
+from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, resolve_rewind
 
 logger = logging.getLogger(__name__)
+
+# What these find are wrong rows, or rows that are missing in staging only.
+_NEVER_ACCEPTED = (
+    IntegrityCheck.NO_DUPLICATE_OFFSETS,
+    IntegrityCheck.NO_ROWS_OUTSIDE_RANGES,
+    IntegrityCheck.RANGES_MEET_POSITION,
+    IntegrityCheck.STAGED_AS_REPORTED,
+)
+
+
+def rehearse(platform: Platform) -> Platform:
+    """Return the platform for a dry run: decisions are checked and carried out as always, and none is kept."""
+    return replace(platform, decisions=platform.decisions.rehearsal)
 
 
 def accept_loss(
     platform: Platform, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
-) -> Batch:
+) -> Decided:
     """Account for offsets that Kafka no longer holds, and move exactly their partitions past them.
 
     Each range has to start at the position of its partition and to lie below the log start: what can still be read is
-    never given up, and what the open batch has staged only when ``discard`` is its id. Raises LossRefusedError,
-    TopicChangedError, PositionConflictError.
+    never given up by it, and what the open batch has staged only when ``discard`` is its id. Raises
+    DecisionRefusedError, TopicChangedError, PositionConflictError.
     """
+    return _give_up(platform, DecisionKind.ACCEPT_LOSS, lost, decision, discard)
+
+
+def skip(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision, discard: int | None = None) -> Decided:
+    """Give up offsets that could be read, as ``accept_loss`` does it with those that are gone.
+
+    Each range has to start at the position of its partition and to end at the readable end or before.
+    """
+    return _give_up(platform, DecisionKind.SKIP, ranges, decision, discard)
+
+
+def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
+    """Publish a blocked batch as it is staged; offsets that nobody has explained become an accepted loss.
+
+    It is published by the attempt that was blocked, so whoever opens a newer one fences it. Repeated after a crash it
+    publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, StagingLostError when
+    they are gone, and what ``run_batch.publish`` raises.
+    """
+    _require_reason(decision)
+    batch = load_batch(platform, batch_id)
+    standing = _find_acceptance(platform, batch)
+    if batch.state is BatchState.PUBLISHED and standing is None:
+        raise published_already(batch)
+    if standing is not None and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
+        decided = Decided(standing, is_new=False)
+    else:
+        attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
+        _require_acceptable(platform, attempt)
+        decided = platform.decisions.accept(attempt, decision)
+        logger.warning("%s attempt %d is accepted: %s", batch.label, batch.attempt, decision.reason)
+    if platform.decisions.is_kept:
+        run_batch.publish(platform, batch_id, str(batch.attempt_run))
+    return decided
+
+
+def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
+    """Close a batch that is not published. The next run plans what it held of the live lane; a replay is over.
+
+    Raises DecisionRefusedError when it is published, or its rows are visible already (at_least_once).
+    """
+    _require_reason(decision)
+    batch = load_batch(platform, batch_id)
+    decided = platform.decisions.discard(batch_id, decision)
+    _drop_discarded(platform, batch)
+    logger.warning("%s is discarded: %s", batch.label, decision.reason)
+    return decided
+
+
+def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
+    """Open the pipeline's next epoch further back; what it publishes replaces what earlier epochs hold.
+
+    Raises DecisionRefusedError where it does not go backwards or Kafka holds nothing any more, ExpiredError when rows
+    would be removed that nobody can read again, TopicChangedError, and PositionConflictError when somebody else was
+    faster.
+    """
+    _require_reason(decision)
+    rules = platform.rules
+    epoch = platform.decisions.load_epoch(rules.name)
+    positions = tuple(load_positions(platform).values())
+    log = platform.source.read_log(rules.topics)
+    check_topics(rules.name, log, rules.topics)
+    check_identity(positions, log)
+    found_at = (
+        platform.source.find_offsets(tuple(log.log_by_partition), asked.to) if isinstance(asked.to, datetime) else {}
+    )
+    offsets = resolve_rewind(rules.name, asked, positions, log, found_at)
+    check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
+    open_batch = platform.ledger.find_open_batch(rules.name)
+    empty = platform.sink.truncate if platform.decisions.is_kept else _count_rows(platform)
+    decided = platform.decisions.rewind(
+        rules.name, ResolvedRewind(epoch, offsets), decision, empty if asked.truncate else None
+    )
+    _drop_discarded(platform, open_batch)
+    logger.warning("%s is rewound: %s", rules.name, decision.reason)
+    return decided
+
+
+def pause(platform: Platform, decision: Decision) -> Decided:
+    """Plan nothing new until ``resume``; what is planned may be finished by the run that has planned it."""
+    _require_reason(decision)
+    return platform.decisions.pause(platform.rules.name, decision)
+
+
+def resume(platform: Platform, decision: Decision) -> Decided:
+    """End a pause."""
+    _require_reason(decision)
+    return platform.decisions.resume(platform.rules.name, decision)
+
+
+def _give_up(
+    platform: Platform, kind: DecisionKind, ranges: Sequence[OffsetRange], decision: Decision, discard: int | None
+) -> Decided:
     rules, ledger = platform.rules, platform.ledger
-    _require_distinct(lost, decision)
+    _require_reason(decision)
+    _require_distinct(ranges)
+    standing = platform.decisions.find_given_up(rules.name, ranges, kind)
+    if standing is not None:
+        return Decided(standing, is_new=False)
     stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
     # A partition that was added and lost its beginning before it was ever planned has no position yet. Where a topic
@@ -35,37 +162,109 @@ def accept_loss(
     topics = {each.topic for each in stored}
     chosen = choose_first_positions(stored, log, rules.start, {})
     first = tuple(each for each in chosen if each.partition.topic in topics)
-    check_identity((*stored.values(), *first), log)
-    real = find_losses((*stored.values(), *first), log)
-    for each in lost:
-        if not any(
-            each.start == one.start and each.until <= one.until and each.partition == one.partition for one in real
-        ):
-            raise LossRefusedError(
-                f"{each} cannot be accepted as lost: {_describe_losses(real, rules.name)}. Only what Kafka has removed "
-                "before it was read can be given up, from the stored position on.",
-                range=str(each),
-            )
-    given_up = {each.partition for each in lost}
-    ledger.store_first_positions(rules.name, [each for each in first if each.partition in given_up])
+    positions = (*stored.values(), *first)
+    check_identity(positions, log)
+    _require_allowed(rules.name, kind, ranges, positions, log)
+    concerned = {each.partition for each in ranges}
     open_batch = ledger.find_open_batch(rules.name)
-    batch = ledger.accept_loss(rules.name, lost, decision, discard)
-    if open_batch is not None and (found := ledger.load_batch(open_batch.batch_id)).state is BatchState.DISCARDED:
-        drop_staging(platform, Attempt(found, found.attempt, decision.decided_by))
-    logger.warning("%s accepts the loss of %s: %s", batch.label, describe_ranges(batch.ranges), decision.reason)
-    return batch
+    decided = platform.decisions.give_up(
+        rules.name,
+        ranges,
+        kind,
+        decision,
+        first_positions=[each for each in first if each.partition in concerned],
+        discard=discard,
+    )
+    _drop_discarded(platform, open_batch)
+    logger.warning("%s gives up %s (%s): %s", rules.name, describe_ranges(ranges), kind, decision.reason)
+    return decided
 
 
-def _describe_losses(real: Sequence[OffsetRange], pipeline: str) -> str:
-    return f"lost are {describe_ranges(real)}" if real else f"{pipeline} has lost nothing that is not accepted already"
+def _require_allowed(
+    pipeline: str, kind: DecisionKind, ranges: Sequence[OffsetRange], positions: Sequence[Position], log: LogState
+) -> None:
+    if kind is DecisionKind.ACCEPT_LOSS:
+        allowed = find_losses(positions, log)
+        what = (
+            f"lost are {describe_ranges(allowed)}" if allowed else f"{pipeline} has lost nothing that is not accepted"
+        )
+        rule = "accepted as lost is only what Kafka has removed before it was read, from the stored position on"
+    else:
+        ends = {each: held.end for each, held in log.log_by_partition.items()}
+        unread = [each for each in positions if each.next_offset < ends[each.partition]]
+        allowed = [OffsetRange(each.partition, each.next_offset, ends[each.partition]) for each in unread]
+        what = f"unread are {describe_ranges(allowed)}" if allowed else f"{pipeline} has read everything there is"
+        rule = "skipped is from the stored position on, up to the readable end; read again by a rewind or a replay"
+    for each in ranges:
+        if not any(
+            each.start == one.start and each.until <= one.until and each.partition == one.partition for one in allowed
+        ):
+            raise DecisionRefusedError(f"{each} cannot be given up ({kind}): {what}; {rule}.", range=str(each))
 
 
-def _require_distinct(lost: Sequence[OffsetRange], decision: Decision) -> None:
-    partitions = [each.partition for each in lost]
+def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
+    """Raise unless the attempt is blocked by what a person may take upon himself, and its rows are still there."""
+    batch = attempt.batch
+    again = f"Take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}"
+    if batch.state is not BatchState.BLOCKED:
+        raise DecisionRefusedError(
+            f"{batch.label} is {batch.state}, and only a blocked batch can be accepted. See it with: batchledger batch "
+            f"{batch.batch_id}.",
+            batch_id=batch.batch_id,
+        )
+    failed = [each for each in platform.ledger.load_checks(batch.batch_id) if not each.passed]
+    wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in _NEVER_ACCEPTED]
+    if wrong or not failed:
+        raise DecisionRefusedError(
+            f"{batch.label} cannot be accepted: {'; '.join(wrong) or 'no check has judged it'}. No decision makes "
+            f"wrong rows right. {again}, or discard it.",
+            batch_id=batch.batch_id,
+        )
+    balances = platform.decisions.load_balances(batch.batch_id)
+    give_up_unexplained(balances)
+    audited = sum(each.accepted + each.duplicates for each in balances)
+    try:
+        staged = sum(each.rows for each in platform.sink.summarise_staging(attempt))
+    except StagingLostError as error:
+        raise StagingLostError(f"the staging of {batch.label} is gone. {again}", batch_id=batch.batch_id) from error
+    if staged != audited or {each.range for each in balances} != set(batch.ranges):
+        raise StagingLostError(
+            f"the audit of {batch.label} found {audited} rows, staging holds {staged}. {again}", batch_id=batch.batch_id
+        )
+
+
+def _find_acceptance(platform: Platform, batch: Batch) -> DecisionRecord | None:
+    """Return the decision that accepted the present attempt of the batch."""
+    for each in platform.decisions.load_decisions(batch.batch_id):
+        if each.kind == DecisionKind.ACCEPT and each.after is not None and each.after["attempt"] == batch.attempt:
+            return each
+    return None
+
+
+def _count_rows(platform: Platform) -> Callable[[TargetAccess], int]:
+    """What stands for emptying the target in a dry run: nobody has to wait for it."""
+    counts = platform.sink.count_target(platform.rules.name)
+    return lambda _: sum(each.rows for each in counts.values())
+
+
+def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
+    """Clean up what a batch has staged, if it was discarded."""
+    if batch is None or not platform.decisions.is_kept:
+        return
+    found = platform.ledger.load_batch(batch.batch_id)
+    if found.state is BatchState.DISCARDED:
+        drop_staging(platform, Attempt(found, found.attempt, str(found.attempt_run)))
+
+
+def _require_reason(decision: Decision) -> None:
     if not decision.reason.strip():
-        raise LossRefusedError("a loss is accepted for a reason that others can read later; give one.")
-    if not lost or not all(lost) or len(set(partitions)) < len(partitions):
-        raise LossRefusedError(
-            f"{describe_ranges(lost) or 'no range at all'}: name each partition once, with at least one offset, as the "
-            "error of the run does."
+        raise DecisionRefusedError("a decision is recorded for a reason that others can read later; give one.")
+
+
+def _require_distinct(ranges: Sequence[OffsetRange]) -> None:
+    partitions = [each.partition for each in ranges]
+    if not ranges or not all(ranges) or len(set(partitions)) < len(partitions):
+        raise DecisionRefusedError(
+            f"{describe_ranges(ranges) or 'no range at all'}: name each partition once, with at least one offset, as "
+            "the error of the run does."
         )

@@ -8,11 +8,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, Decision, DeliveryMode, Lane
+from batchledger.batch import Batch, DecisionRecord, DeliveryMode, Lane
 from batchledger.comparison import ReplacedRows
+from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
-from batchledger.offsets import count_offsets, describe_ranges
+from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
 from batchledger.record_rules import SinkMode
@@ -176,24 +177,16 @@ def show_published_already(batch: Batch, as_json: bool) -> None:
         print_out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
 
 
-def show_accepted_loss(batch: Batch, decision: Decision, as_json: bool) -> None:
-    """Say what was given up, and where it stays visible."""
+def show_batches(
+    pipeline: str, batches: Sequence[BatchSummary], decisions: Sequence[DecisionRecord], as_json: bool
+) -> None:
+    """Print the list of batches, and below it that of decisions if there are some."""
     if as_json:
-        ranges = [range_as_json(each) for each in batch.ranges]
-        print_json({"batch_id": batch.batch_id, "ranges": ranges, **dataclasses.asdict(decision)})
-        return
-    print_out(f"[yellow]accepted loss[/] of {count_offsets(batch.ranges):,} offsets: {describe_ranges(batch.ranges)}")
-    print_out(f"Recorded as batch {batch.batch_id} by {decision.decided_by}; see: batchledger batch {batch.batch_id}")
-
-
-def show_batches(pipeline: str, batches: Sequence[BatchSummary], as_json: bool) -> None:
-    """Print the list of batches."""
-    if as_json:
-        print_json(list(batches))
+        print_json({"batches": list(batches), "decisions": list(decisions)})
         return
     print_out(batches_table(pipeline, batches))
-    if askers := _describe_askers(batches):
-        print_out(Text(f"Replays were asked for by {askers}"))
+    if decisions:
+        print_out(decisions_table(pipeline, decisions))
 
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
@@ -216,15 +209,6 @@ def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
     return table
 
 
-def _describe_askers(batches: Sequence[BatchSummary]) -> str:
-    """Say who asked for which replays: ``ana@host: 14, 15; bob@host: 16``."""
-    asked: dict[str, list[str]] = {}
-    for each in batches:
-        if each.asked_by is not None:
-            asked.setdefault(each.asked_by, []).append(str(each.batch_id))
-    return "; ".join(f"{who}: {', '.join(reversed(ids))}" for who, ids in asked.items())
-
-
 def _lane(lane: str, is_dry_run: bool) -> str:
     return "dry run" if is_dry_run else lane
 
@@ -241,9 +225,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     lane = _lane(batch.lane, batch.is_dry_run)
     print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {lane}, [{style}]{batch.state}[/]")
-    for decision in history.decisions:
-        when = f"{decision.decided_at:%Y-%m-%d %H:%M} UTC"
-        print_out(Text(f"Decision: {decision.kind} by {decision.decided_by}, {when}: {decision.reason}", "yellow"))
+    show_decisions(history.decisions)
     print_out(balance_table(history.ranges))
     if history.duplicates:
         print_out(_duplicates_table(history))

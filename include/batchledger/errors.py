@@ -84,10 +84,16 @@ class LossError(BatchledgerError):
     exit_code = 3
 
 
-class LossRefusedError(BatchledgerError):
-    """Offsets were named as lost that are not: they can still be read, or the position is elsewhere."""
+class DecisionRefusedError(BatchledgerError):
+    """A person's decision does not fit what is there; nothing was changed."""
 
     exit_code = 2
+
+
+class PipelinePausedError(BatchledgerError):
+    """A person has paused the pipeline: nothing new is planned until it is resumed."""
+
+    exit_code = 3
 
 
 class ReplayRefusedError(BatchledgerError):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from batchledger import run_batch
-from batchledger.batch import Batch, BatchState, PartitionHealth, Position
+from batchledger.batch import Batch, BatchState, DecisionRecord, PartitionHealth, Position
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import Platform, load_positions
@@ -29,6 +29,7 @@ class PipelineState(StrEnum):
     BLOCKED = "blocked"
     FAILING = "failing"
     STUCK = "stuck transaction"
+    PAUSED = "paused"
     UNKNOWN = "unknown"
     LAGGING = "lagging"
     CAUGHT_UP = "caught up"
@@ -103,6 +104,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
     try:
         open_batch = platform.ledger.find_open_batch(name)
         failure = platform.ledger.find_failure(open_batch) if open_batch else None
+        pause = platform.decisions.find_pause(name)
         planned = run_batch.preview(platform)
         threats = read_threats(platform, now, planned.first_positions)
     except LossError as error:
@@ -111,7 +113,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
         return PipelineHealth(name, PipelineState.SOURCE_CHANGED, str(error), None)
     except BatchledgerError as error:
         return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
-    state, detail = _judge(open_batch, failure, threats)
+    state, detail = _judge(open_batch, failure, threats, pause)
     return PipelineHealth(name, state, detail, threats)
 
 
@@ -134,7 +136,9 @@ def describe_duration(duration: timedelta) -> str:
     return " ".join(told[:2]) or "0 s"
 
 
-def _judge(open_batch: Batch | None, failure: str | None, threats: Threats) -> tuple[PipelineState, str]:
+def _judge(
+    open_batch: Batch | None, failure: str | None, threats: Threats, pause: DecisionRecord | None
+) -> tuple[PipelineState, str]:
     """Return the state of a pipeline whose source and ledger have answered, and what to know of it."""
     if open_batch is not None and open_batch.state is BatchState.BLOCKED:
         return PipelineState.BLOCKED, f"{open_batch.label}: batchledger batch {open_batch.batch_id}"
@@ -142,6 +146,11 @@ def _judge(open_batch: Batch | None, failure: str | None, threats: Threats) -> t
         return PipelineState.FAILING, _describe_failure(open_batch, failure)
     if any(each.is_stuck for each in threats.transactions):
         return PipelineState.STUCK, ""
+    if pause is not None:
+        return (
+            PipelineState.PAUSED,
+            f"by {pause.decided_by} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
+        )
     return (PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP), ""
 
 

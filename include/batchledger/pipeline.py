@@ -8,7 +8,7 @@ from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, DeliveryMode, Position
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
-from batchledger.ports import Auditor, CrashHook, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+from batchledger.ports import Auditor, CrashHook, Decisions, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Platform:
     rules: PipelineRules
     source: SourceLog
     ledger: Ledger
+    decisions: Decisions
     evidence: Evidence
     sink: Sink
     make_stager: Callable[[], Stager]

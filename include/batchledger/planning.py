@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
+from batchledger.batch import DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 
@@ -49,6 +49,13 @@ class Plan:
     expired: tuple[OffsetRange, ...] = ()
     origin: RecordOrigin = RecordOrigin.KAFKA
     is_dry_run: bool = False
+
+    @property
+    def request_kind(self) -> DecisionKind:
+        """What somebody decides who asks for this replay."""
+        if self.is_dry_run:
+            return DecisionKind.DRY_RUN
+        return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
 
     @property
     def is_empty(self) -> bool:

@@ -24,7 +24,10 @@ from batchledger.batch import (
     Batch,
     BatchState,
     CheckResult,
+    Decided,
     Decision,
+    DecisionKind,
+    DecisionRecord,
     HeldRange,
     LogState,
     PartitionHealth,
@@ -35,6 +38,7 @@ from batchledger.batch import (
 from batchledger.comparison import Comparison
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
+from batchledger.rewind import ResolvedRewind
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -79,6 +83,28 @@ class SourceLog(Protocol):
         A few requests, whatever the number of partitions. Returns or raises ServiceUnavailableError within 60 s. Needs
         READ and DESCRIBE on the topics, and DESCRIBE_CONFIGS, without which no expiry is known.
         """
+
+
+class TargetAccess(Protocol):
+    """The open transaction in which a rewind empties the target; the pipeline is locked."""
+
+    @property
+    def connection(self) -> Any:
+        """The database connection of the transaction, for a sink that shares the ledger's database."""
+
+    @property
+    def pipeline(self) -> str:
+        """Whose target it is."""
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """Raise TargetChangedError when the pipeline has published to another table, or it is another pipeline's."""
+
+    def forget_target(self) -> None:
+        """Let the next publication create the table: the one that the pipeline has published to is gone."""
+
+
+Truncate = Callable[[TargetAccess], int]
+"""Empties the target, or only counts what it would remove; returns the number of rows."""
 
 
 class Publication(Protocol):
@@ -165,17 +191,18 @@ class Ledger(Protocol):
     def load_batch(self, batch_id: int) -> Batch:
         """Return one batch with its ranges."""
 
-    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """Store a plan before anything is read. Returns the open batch instead when another run was faster (I5).
 
-        Raises PositionConflictError when a range does not start at the stored next offset.
+        ``decision``: who triggered it, and why, if it was a person. Raises PositionConflictError when a range does not
+        start at the stored next offset, and PipelinePausedError.
         """
 
     def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
         Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
-        the same ``run`` under another key are discarded: the run was asked anew.
+        the same ``run`` under another key are discarded: the run was asked anew. Raises PipelinePausedError.
         """
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
@@ -236,16 +263,6 @@ class Ledger(Protocol):
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """Return the results of the newest audit of the batch."""
 
-    def accept_loss(
-        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
-    ) -> Batch:
-        """Account for ranges that Kafka no longer holds, as a published batch without rows; move only these positions.
-
-        An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
-        One that has been staged only when ``discard`` is its id: LossRefusedError. Raises PositionConflictError when a
-        range does not start at the stored next offset.
-        """
-
     def publication(
         self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
     ) -> AbstractContextManager[Publication]:
@@ -254,6 +271,91 @@ class Ledger(Protocol):
         ``expected`` is the state that the batch has to be in. Raises FencedError when another attempt owns the batch,
         BatchBlockedError when it is blocked, and OutcomeUnknownError when the connection is lost while committing.
         """
+
+
+class Decisions(Protocol):
+    """What a person changes in the ledger. Each method is one transaction, which also stores who decided it and why.
+
+    Takes the same locks as a publication, so that a decision comes before it or after it, never in between. Repeating
+    a decision that stands changes nothing. Raises what Ledger does.
+    """
+
+    @property
+    def rehearsal(self) -> "Decisions":
+        """The same decisions, none of which is kept: a dry run."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether decisions are kept; False in a rehearsal."""
+
+    def load_epoch(self, pipeline: str) -> int:
+        """Return how often the pipeline was rewound."""
+
+    def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
+        """Return the offsets that published batches hold, in order."""
+
+    def load_balances(self, batch_id: int) -> Sequence[Balance]:
+        """Return the accounting of the newest audit; a range that none has accounted for is left out."""
+
+    def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """Return what was decided about a batch, in order."""
+
+    def find_pause(self, pipeline: str) -> DecisionRecord | None:
+        """Return the decision that has paused the pipeline; None when it runs."""
+
+    def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
+        """Return the decision by which exactly these ranges were given up in the present epoch."""
+
+    def give_up(
+        self,
+        pipeline: str,
+        ranges: Sequence[OffsetRange],
+        kind: DecisionKind,
+        decision: Decision,
+        *,
+        first_positions: Sequence[Position] = (),
+        discard: int | None = None,
+    ) -> Decided:
+        """Account for ranges that nobody will read, as a published batch without rows; move only these positions.
+
+        ``first_positions`` are stored first, where there is none yet.
+
+        An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
+        One that has been staged only when ``discard`` is its id: DecisionRefusedError. Raises PositionConflictError
+        when a range does not start at the stored next offset.
+        """
+
+    def accept(self, attempt: Attempt, decision: Decision) -> Decided:
+        """Let the blocked attempt be published as it is; what its balance leaves unexplained is an accepted loss.
+
+        Raises FencedError when the batch is not blocked, or is another attempt's by now, and DecisionRefusedError when
+        something is counted twice.
+        """
+
+    def discard(self, batch_id: int, decision: Decision) -> Decided:
+        """Close an open batch and fence its attempts. Raises DecisionRefusedError when it is published.
+
+        Also when its rows are visible already, because at_least_once commits them first.
+        """
+
+    def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
+        """Record that a run takes an open batch again. Raises FencedError when it is published or discarded."""
+
+    def rewind(
+        self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
+    ) -> Decided:
+        """Open the next epoch: named partitions go back, the others begin it where they stand.
+
+        The open live batch is discarded. With ``truncate`` the target is emptied by it in the same transaction, and
+        batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
+        else has rewound the pipeline since the rewind was resolved.
+        """
+
+    def pause(self, pipeline: str, decision: Decision) -> Decided:
+        """Let nothing new be planned; attempts of batches that are planned go on."""
+
+    def resume(self, pipeline: str, decision: Decision) -> Decided:
+        """End a pause."""
 
 
 class EvidenceWriter(Protocol):
@@ -354,6 +456,13 @@ class Sink(Protocol):
         earlier attempt of the batch has made visible, as its message key tells, is left as it is and counted with the
         others. Raises StagingLostError or AuditOutdatedError when the rows are not those that were audited, and
         TargetRefusedError.
+        """
+
+    def truncate(self, access: TargetAccess) -> int:
+        """Remove every row of the target and what is remembered of keys; return how many rows there were.
+
+        Readers wait, and then see an empty table, also those whose snapshot is older. Raises TargetChangedError when
+        the table is not the pipeline's own.
         """
 
     def drop_staging(self, attempt: Attempt) -> None:

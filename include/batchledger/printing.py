@@ -18,9 +18,21 @@ BALANCE_LINES = (
     "accepted_loss",
 )  # fmt: skip
 
-_NUMBERS = ("offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "bytes", "+ unexplained")
+_NUMBERS = (
+    "offsets",
+    "offsets =",
+    "rows",
+    "unread",
+    "seconds",
+    "quarantined",
+    "bytes",
+    "+ unexplained",
+    "before",
+    "after",
+)
 _WRAPPING = (
     "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
+    "what", "by", "why, and what changed",
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from batchledger.batch import (
     RecordOrigin,
     fenced_by,
     never_published,
+    paused_by,
 )
 from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.delivery import deliver, rows_lost
@@ -81,8 +82,11 @@ OFFENDERS_SHOWN = 20
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
-def preview(platform: Platform) -> Plan:
-    """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError."""
+def preview(platform: Platform, max_records: int | None = None) -> Plan:
+    """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError.
+
+    ``max_records`` stands for the limit of the pipeline file.
+    """
     rules, ledger = platform.rules, platform.ledger
     # Positions first: a batch published in between would else stand beyond the log that was read before it.
     stored = load_positions(platform)
@@ -90,7 +94,8 @@ def preview(platform: Platform) -> Plan:
     check_source(rules.name, tuple(stored.values()), log, rules.topics)
     first = _choose_first_positions(platform, stored, log)
     check_source(rules.name, first, log, rules.topics)
-    return plan_batch((*stored.values(), *first), log, rules.limits, ledger.seconds_since_published(rules.name), first)
+    limits = rules.limits if max_records is None else replace(rules.limits, max_records=max_records)
+    return plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
 
 
 def preview_replay(platform: Platform, replay: Replay) -> Plan:
@@ -115,23 +120,21 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
 
 
 def plan(
-    platform: Platform,
-    run: str,
-    *,
-    max_records: int | None = None,  # noqa: ARG001 -- stand-in until replays are merged
-    decision: Decision | None = None,  # noqa: ARG001
+    platform: Platform, run: str, *, max_records: int | None = None, decision: Decision | None = None
 ) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
 
-    Raises BatchBlockedError when the open batch waits for a person.
+    ``max_records`` stands for the limit of the pipeline file; ``decision`` says who triggered a new plan, and why.
+    Raises BatchBlockedError when the open batch waits for a person, PipelinePausedError.
     """
+    _require_running(platform)
     batch = platform.ledger.find_open_batch(platform.rules.name)
     if batch is None:
         try:
-            batch = _plan_anew(platform, run)
+            batch = _plan_anew(platform, run, max_records, decision)
         except PositionConflictError:
             # Another run published in between; what it left is planned on top of it.
-            batch = _plan_anew(platform, run)
+            batch = _plan_anew(platform, run, max_records, decision)
     if batch is None:
         return None
     if batch.state is BatchState.BLOCKED:
@@ -141,16 +144,12 @@ def plan(
     return batch
 
 
-def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
-    """Stand in until replays are merged."""
-    raise NotImplementedError(f"{platform.rules.name}: {batch_id}, {run}, {decision}")
-
-
-def _plan_anew(platform: Platform, run: str) -> Batch | None:
-    planned = preview(platform)
+def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: Decision | None) -> Batch | None:
+    planned = preview(platform, max_records)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
-        return platform.ledger.store_plan(platform.rules.name, replace(planned, delivery=platform.rules.delivery), run)
+        planned = replace(planned, delivery=platform.rules.delivery)
+        return platform.ledger.store_plan(platform.rules.name, planned, run, decision)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
     platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
     logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
@@ -160,10 +159,12 @@ def _plan_anew(platform: Platform, run: str) -> Batch | None:
 def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
     """Return the stored plan of a replay; None when there is nothing to publish again.
 
-    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5).
+    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). Raises
+    PipelinePausedError.
     """
     batch = platform.ledger.find_replay(platform.rules.name, key)
     if batch is None:
+        _require_running(platform)
         planned = preview_replay(platform, replay)
         if planned.is_empty:
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
@@ -181,6 +182,20 @@ def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tup
     held = platform.ledger.find_held(platform.rules.name, ranges)
     rows = platform.sink.count_held(held)
     return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
+
+
+def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
+    """Record that a run takes an open batch again, a blocked one included, and return it for its stage step.
+
+    One that this run has published already is returned as it is. Raises UnknownBatchError, and FencedError when it is
+    published by another one, or discarded.
+    """
+    batch = load_batch(platform, batch_id)
+    if is_published_by(batch, run):
+        return batch
+    platform.decisions.retake(batch_id, run, decision)
+    logger.info("%s is taken again by %s: %s", batch.label, decision.decided_by, decision.reason)
+    return batch
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -320,6 +335,12 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)
+
+
+def _require_running(platform: Platform) -> None:
+    pause = platform.decisions.find_pause(platform.rules.name)
+    if pause is not None:
+        raise paused_by(pause)
 
 
 def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:

@@ -158,10 +158,11 @@ def _republish(
 
 def _decide(run: RunFacts, reason: str) -> Decision:
     """Name who asked. Airflow keeps the creator of a run and does not say who cleared it: only its audit log does."""
-    created_by = run.created_by or UNKNOWN_USER
+    decided_by = run.created_by or UNKNOWN_USER
     if run.times_cleared:
-        return Decision(f"{UNKNOWN_USER}, cleared a run of {created_by} (see Airflow's audit log)", reason.strip())
-    return Decision(created_by, reason.strip())
+        cleared = f"a run of {run.created_by}" if run.created_by else "a scheduled run"
+        decided_by = f"{UNKNOWN_USER}, cleared {cleared} (see Airflow's audit log)"
+    return Decision(decided_by, reason.strip())
 
 
 def _check_fields(

@@ -49,7 +49,7 @@ class PublishedRange:
     @property
     def held(self) -> list[OffsetRange]:
         """What nobody has replaced; everything that the batch has left in the target lies here."""
-        return find_gaps(self.replaced, within=[self.range])
+        return find_gaps(self.replaced, within=[self.range]) if self.replaced else [self.range]
 
     @property
     def left(self) -> "Removed":

@@ -25,6 +25,7 @@ from batchledger.errors import (
 from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
+from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import list_batches_that_may_show_rows, load_published_history
 from batchledger.ledger.postgres import PostgresLedger
@@ -81,6 +82,7 @@ def build_platform(
         rules=pipeline.rules,
         source=KafkaLog(kafka),
         ledger=PostgresLedger(dsn),
+        decisions=PostgresDecisions(dsn),
         evidence=evidence,
         sink=sink,
         make_stager=make_stager,

@@ -8,11 +8,10 @@ from datetime import datetime
 import pytest
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, CheckResult, Decision, DeliveryMode, Lane, Position, Staged
+from batchledger.batch import Attempt, BatchState, CheckResult, DeliveryMode, Lane, Position, Staged
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
-    LossRefusedError,
     PositionConflictError,
     PredecessorPendingError,
     StagingLostError,
@@ -401,68 +400,6 @@ def test_published_batch_has_no_failure_whatever_was_marked_before(warehouse: Wa
     warehouse.ledger.mark_failed(attempt, "the disk is full")
     life.publish(warehouse, attempt)
     assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
-
-
-BY_ANA = Decision("ana@host", "retention was too short")
-
-
-def test_accepted_loss_is_a_published_batch_that_moves_only_its_partitions(warehouse: Warehouse) -> None:
-    life.take_to_published(warehouse, FIRST, OTHER)
-    loss = warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
-    assert (loss.state, loss.ranges) == (BatchState.PUBLISHED, (SECOND,))
-    assert warehouse.ledger.load_batch(loss.batch_id) == loss
-    assert life.next_offsets(warehouse) == {ORDERS_0: 5, ORDERS_1: 12}
-    assert life.target_coordinates(warehouse) == life.rows_of([FIRST, OTHER])
-    with pytest.raises(FencedError):
-        warehouse.ledger.open_attempt(loss.batch_id, "run-2")
-
-
-def test_i2_offsets_of_an_accepted_loss_can_never_be_published(warehouse: Warehouse) -> None:
-    life.take_to_published(warehouse, FIRST)
-    warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
-    warehouse.move_position(ORDERS_0, 3)
-    attempt = life.take_to_audited(warehouse, SECOND)
-    with pytest.raises(PositionConflictError, match="overlaps"):
-        life.publish(warehouse, attempt)
-
-
-def test_loss_that_does_not_start_at_the_position_is_refused(warehouse: Warehouse) -> None:
-    life.take_to_published(warehouse, FIRST)
-    for wrong in (OffsetRange(ORDERS_0, 4, 5), OffsetRange(ORDERS_0, 2, 5), OTHER):
-        with pytest.raises(PositionConflictError, match=f"expected {wrong.start}, found"):
-            warehouse.ledger.accept_loss(warehouse.pipeline, [wrong], BY_ANA)
-    assert life.next_offsets(warehouse) == {ORDERS_0: 3}
-    assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None
-
-
-def test_accepting_a_loss_discards_the_open_batch_over_its_partition(warehouse: Warehouse) -> None:
-    open_batch = life.store(warehouse, FIRST, OTHER)
-    attempt = warehouse.ledger.open_attempt(open_batch.batch_id, "run-1")
-    warehouse.ledger.accept_loss(warehouse.pipeline, [OffsetRange(ORDERS_0, 0, 1)], BY_ANA)
-    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.DISCARDED
-    with pytest.raises(FencedError, match="discarded"):
-        warehouse.ledger.mark_staged(attempt, Staged(0))
-    assert life.store(warehouse, OffsetRange(ORDERS_0, 1, 3), OTHER).batch_id != open_batch.batch_id
-
-
-def test_accepting_a_loss_discards_what_has_been_staged_only_by_the_id_of_its_batch(warehouse: Warehouse) -> None:
-    open_batch = life.store(warehouse, FIRST, OTHER)
-    life.stage(warehouse, open_batch)
-    lost = [OffsetRange(ORDERS_0, 0, 1)]
-    for named in (None, open_batch.batch_id + 1):
-        with pytest.raises(LossRefusedError, match="attempt 1 of run run-1 has it staged"):
-            warehouse.ledger.accept_loss(warehouse.pipeline, lost, BY_ANA, named)
-    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.STAGED
-    assert life.next_offsets(warehouse) == {ORDERS_0: 0, ORDERS_1: 10}
-    warehouse.ledger.accept_loss(warehouse.pipeline, lost, BY_ANA, open_batch.batch_id)
-    assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.DISCARDED
-
-
-def test_accepting_a_loss_leaves_an_open_batch_over_other_partitions(warehouse: Warehouse) -> None:
-    life.take_to_published(warehouse, FIRST)
-    attempt = life.take_to_audited(warehouse, OTHER)
-    warehouse.ledger.accept_loss(warehouse.pipeline, [SECOND], BY_ANA)
-    assert life.publish(warehouse, attempt) == 2
 
 
 def test_published_batch_cannot_be_published_again(warehouse: Warehouse) -> None:

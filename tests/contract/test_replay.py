@@ -55,6 +55,7 @@ def test_replay_finds_what_each_batch_holds_of_its_ranges(warehouse: Warehouse) 
 
 
 def test_replay_takes_over_exactly_its_ranges_and_moves_no_position(warehouse: Warehouse) -> None:
+    """S129."""
     first, second = published_history(warehouse)
     positions = next_offsets(warehouse)
     replay = take_replay_to_audited(warehouse, MIDDLE)

@@ -14,15 +14,17 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from batchledger.batch import TopicIdentity
+from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
-from batchledger.ports import Evidence, Ledger, Sink
+from batchledger.ports import Decisions, Evidence, Ledger, Sink
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification, verify_history
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
+from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.history import prove
 from tests.fakes.ledger import MemoryLedger
@@ -40,6 +42,9 @@ class Warehouse(Protocol):
     def ledger(self) -> Ledger: ...
 
     @property
+    def decisions(self) -> Decisions: ...
+
+    @property
     def evidence(self) -> Evidence: ...
 
     @property
@@ -53,6 +58,9 @@ class Warehouse(Protocol):
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         """The records that were dropped, each with the one that came first."""
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        """Where the first record of each message key lies, and until when it is remembered; sorted."""
 
     def count_deleted_keys(self) -> int:
         """How many keys the pipeline knows to be deleted."""
@@ -98,6 +106,10 @@ class MemoryWarehouse:
         return MemoryLedger(self.database)
 
     @property
+    def decisions(self) -> MemoryDecisions:
+        return MemoryDecisions(self.database)
+
+    @property
     def evidence(self) -> MemoryEvidence:
         return MemoryEvidence(self.database)
 
@@ -112,7 +124,12 @@ class MemoryWarehouse:
         return self.sink.read_target()
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
-        return sorted(pair for listed in self.database.committed.duplicates.values() for pair in listed.items())
+        listed = self.database.committed.duplicates.values()
+        return sorted((at, verdict.first) for each in listed for at, verdict in each.items())
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        keys = self.database.committed.message_keys.items()
+        return sorted((each.first, each.remembered_until) for (owner, _), each in keys if owner == self.pipeline)
 
     def count_deleted_keys(self) -> int:
         return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
@@ -165,6 +182,10 @@ class PostgresWarehouse:
         return PostgresLedger(self.dsn)
 
     @property
+    def decisions(self) -> PostgresDecisions:
+        return PostgresDecisions(self.dsn)
+
+    @property
     def evidence(self) -> PostgresEvidence:
         return PostgresEvidence(self.dsn)
 
@@ -198,6 +219,15 @@ class PostgresWarehouse:
             ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
             for topic, partition, offset, first_topic, first_partition, first_offset in rows
         ]
+
+    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
+        query = (
+            'select topic, partition, "offset", remembered_until from batchledger.message_key where pipeline = %s '
+            "order by 1, 2, 3"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute(query, [self.pipeline]).fetchall()
+        return [((TopicPartition(topic, partition), offset), until) for topic, partition, offset, until in rows]
 
     def count_deleted_keys(self) -> int:
         query = "select count(*) from batchledger.deleted_key where pipeline = %s"

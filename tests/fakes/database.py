@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, Decision, HeldRange, Position
+from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position
 from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -98,6 +98,17 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about a record with a key: which record is the first one with it; itself when it was accepted.
+
+    Without a ``key`` nothing was decided that still stands.
+    """
+
+    first: Coordinate
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredReplacement:
     """What one batch took over from another one, and how much of it was removed."""
 
@@ -117,14 +128,16 @@ class Tables:
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
     failures: dict[AttemptKey, str] = field(default_factory=dict)
-    decisions: dict[int, Decision] = field(default_factory=dict)
+    decisions: dict[int, DecisionRecord] = field(default_factory=dict)
     replacements: dict[tuple[int, HeldRange], StoredReplacement] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
+    pauses: dict[str, DecisionRecord] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
     deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
-    duplicates: dict[int, Mapping[Coordinate, Coordinate]] = field(default_factory=dict)
+    duplicates: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
+    recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
 

@@ -16,6 +16,8 @@ from batchledger.batch import (
     BatchState,
     CheckResult,
     Decision,
+    DecisionKind,
+    DecisionRecord,
     HeldRange,
     Lane,
     Position,
@@ -24,9 +26,10 @@ from batchledger.batch import (
     closed,
     fenced_by,
     never_published,
+    paused_by,
     position_conflict,
-    still_held,
 )
+from batchledger.effects import Effect, dropping
 from batchledger.errors import (
     BatchBlockedError,
     OutcomeUnknownError,
@@ -36,7 +39,7 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, intersect
+from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
 from batchledger.planning import Plan
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 
@@ -60,7 +63,7 @@ class CommitFault(Enum):
     AFTER = auto()
 
 
-def _now() -> datetime:
+def now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -70,7 +73,7 @@ class MemoryLedger:
 
     database: MemoryDatabase
     protections: frozenset[Protection] = ALL_PROTECTIONS
-    clock: Callable[[], datetime] = _now
+    clock: Callable[[], datetime] = now
     commit_fault: CommitFault | None = None
 
     def load_positions(self, pipeline: str) -> Sequence[Position]:
@@ -89,23 +92,27 @@ class MemoryLedger:
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
-        return _find_open_batch(self.database.committed, pipeline)
+        return find_open_batch(self.database.committed, pipeline)
 
     def load_batch(self, batch_id: int) -> Batch:
         """See the port."""
-        return _stored(self.database.committed, batch_id).batch
+        return find_stored(self.database.committed, batch_id).batch
 
-    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
-            already_open = _find_open_batch(tables, pipeline)
+            _require_running(tables, pipeline)
+            already_open = find_open_batch(tables, pipeline)
             if already_open is not None:
                 return already_open
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             if Protection.POSITIONS_COMPARED in self.protections:
-                _require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
-            return self._insert_batch(tables, pipeline, plan, run)
+                require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
+            batch = self._insert_batch(tables, pipeline, plan, run)
+            if decision is not None:
+                record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock())
+            return batch
 
     def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
@@ -113,6 +120,7 @@ class MemoryLedger:
             already_stored = None if key is None else _find_replay(tables, pipeline, key)
             if already_stored is not None:
                 return already_stored
+            _require_running(tables, pipeline)
             for batch_id, stored in tables.batches.items():
                 is_of_run = stored.planned_by == run and stored.batch.pipeline == pipeline
                 if is_of_run and stored.batch.lane is Lane.REPLAY and not stored.batch.state.is_final:
@@ -120,7 +128,8 @@ class MemoryLedger:
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             batch = self._insert_batch(tables, pipeline, plan, run, key)
-            tables.decisions[batch.batch_id] = decision
+            effect = Effect({}, {"expired": [str(each) for each in plan.expired]})
+            record_decision(tables, batch, plan.request_kind, decision, self.clock(), effect)
             return batch
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
@@ -152,12 +161,15 @@ class MemoryLedger:
                 row = tables.quarantine.pop((pipeline, each.partition, each.offset))
                 stored = tables.batches[row["batch_id"]]
                 tables.batches[row["batch_id"]] = replace(stored, dropped=(*stored.dropped, each.range))
+            if dropped:
+                effect = dropping(merge_ranges(each.range for each in dropped))
+                record_decision(tables, pipeline, DecisionKind.QUARANTINE_DROP, decision, self.clock(), effect)
         return len(dropped)
 
     def end_dry_run(self, batch_id: int) -> None:
         """See the port."""
         with self.database.transaction() as tables:
-            stored = _stored(tables, batch_id)
+            stored = find_stored(tables, batch_id)
             if stored.batch.is_dry_run:
                 tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
 
@@ -198,7 +210,7 @@ class MemoryLedger:
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """See the port."""
         with self.database.transaction() as tables:
-            stored = _stored(tables, batch_id)
+            stored = find_stored(tables, batch_id)
             found = stored.batch
             if found.state.is_final:
                 raise closed(found, run)
@@ -224,7 +236,7 @@ class MemoryLedger:
 
     def load_reported_rows(self, attempt: Attempt) -> int:
         """See the port."""
-        found = _stored(self.database.committed, attempt.batch.batch_id)
+        found = find_stored(self.database.committed, attempt.batch.batch_id)
         if found.batch.attempt != attempt.number or found.reported_rows is None:
             raise fenced_by(found.batch, attempt)
         return found.reported_rows
@@ -244,7 +256,8 @@ class MemoryLedger:
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.AUDITED)
             key = (attempt.batch.batch_id, attempt.number)
-            tables.checks[key] = (*tables.checks.get(key, ()), refusal)
+            others = [each for each in tables.checks.get(key, ()) if each.name != refusal.name]
+            tables.checks[key] = (*others, refusal)
             tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
             return tables.batches[key[0]].batch
 
@@ -254,51 +267,11 @@ class MemoryLedger:
         newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
         return sorted(checks.get((batch_id, newest), ()), key=lambda check: check.name)
 
-    def accept_loss(
-        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
-    ) -> Batch:
-        """See the port."""
-        with self.database.transaction() as tables:
-            open_batch = _find_open_batch(tables, pipeline)
-            if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
-                if open_batch.state is not BatchState.PLANNED and open_batch.batch_id != discard:
-                    raise still_held(open_batch)
-                stored = tables.batches[open_batch.batch_id]
-                discarded = replace(open_batch, state=BatchState.DISCARDED)
-                tables.batches[open_batch.batch_id] = replace(stored, batch=discarded)
-                tables.decisions[open_batch.batch_id] = decision
-            _require_positions(tables, pipeline, lost, f"the accepted loss of {pipeline}")
-            batch = Batch(
-                batch_id=max(tables.batches, default=0) + 1,
-                pipeline=pipeline,
-                lane=Lane.LIVE,
-                state=BatchState.PUBLISHED,
-                attempt=0,
-                attempt_run=None,
-                ranges=tuple(sorted(lost)),
-                lag_left_records=0,
-                planned_at=self.clock(),
-            )
-            balances = tuple(Balance(each, accepted_loss=len(each)) for each in batch.ranges)
-            taken = [
-                held for other in tables.batches.values() if other.batch.pipeline == pipeline for held in other.held
-            ]
-            tables.batches[batch.batch_id] = StoredBatch(
-                batch,
-                balances=balances,
-                published_at=self.clock(),
-                held=tuple(find_gaps(taken, within=batch.ranges)),
-                epoch=tables.epochs.get(pipeline, 0),
-            )
-            tables.decisions[batch.batch_id] = decision
-            _move_positions(tables, batch)
-            return batch
-
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator["MemoryPublication"]:
         """See the port."""
         with self.database.transaction() as tables:
-            found = _stored(tables, attempt.batch.batch_id)
+            found = find_stored(tables, attempt.batch.batch_id)
             if found.batch.state is BatchState.BLOCKED and found.batch.attempt == attempt.number:
                 raise BatchBlockedError(f"{found.batch.label} is blocked.", batch_id=found.batch.batch_id)
             self._own(tables, attempt, expected)
@@ -307,7 +280,7 @@ class MemoryLedger:
         self._lose_connection(CommitFault.AFTER, attempt)
 
     def _own(self, tables: Tables, attempt: Attempt, expected: BatchState) -> StoredBatch:
-        found = _stored(tables, attempt.batch.batch_id)
+        found = find_stored(tables, attempt.batch.batch_id)
         is_fenced = found.batch.attempt != attempt.number or found.batch.state is not expected
         if is_fenced and Protection.ATTEMPTS_FENCED in self.protections:
             raise fenced_by(found.batch, attempt)
@@ -365,7 +338,7 @@ class MemoryPublication:
         is_moved = any(found[each.partition] != each.start for each in batch.ranges)
         if is_moved and Protection.POSITIONS_COMPARED in self.protections:
             raise position_conflict(batch, found)
-        _move_positions(self.connection, batch)
+        move_positions(self.connection, batch)
 
     def find_replaced(self) -> Sequence[HeldRange]:
         """See the port."""
@@ -449,7 +422,7 @@ class MemoryPublication:
         self.connection.failures.pop((batch.batch_id, batch.attempt), None)
 
 
-def _find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
+def find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
     for stored in tables.batches.values():
         if stored.batch.pipeline == pipeline and stored.batch.lane is Lane.LIVE and not stored.batch.state.is_final:
             return stored.batch
@@ -463,19 +436,19 @@ def _find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:
     return None
 
 
-def _stored(tables: Tables, batch_id: int) -> StoredBatch:
+def find_stored(tables: Tables, batch_id: int) -> StoredBatch:
     if batch_id not in tables.batches:
         raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
     return tables.batches[batch_id]
 
 
-def _move_positions(tables: Tables, batch: Batch) -> None:
+def move_positions(tables: Tables, batch: Batch) -> None:
     for each in batch.ranges:
         key = (batch.pipeline, each.partition)
         tables.positions[key] = replace(tables.positions[key], next_offset=each.until)
 
 
-def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:
+def require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:
     found = {each.partition: tables.positions.get((pipeline, each.partition)) for each in ranges}
     moved = [
         f"{each.partition} expected {each.start}, found {None if at is None else at.next_offset}"
@@ -484,6 +457,29 @@ def _require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRan
     ]
     if moved:
         raise PlanOvertakenError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+
+
+def record_decision(
+    tables: Tables,
+    subject: Batch | str,
+    kind: DecisionKind,
+    decision: Decision,
+    at: datetime,
+    effect: Effect | None = None,
+) -> DecisionRecord:
+    pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
+    number = max(tables.decisions, default=0) + 1
+    before, after = (effect.before, effect.after) if effect else (None, None)
+    record = DecisionRecord(
+        number, kind.value, pipeline, batch_id, decision.decided_by, decision.reason, at, before, after
+    )
+    tables.decisions[number] = record
+    return record
+
+
+def _require_running(tables: Tables, pipeline: str) -> None:
+    if pipeline in tables.pauses:
+        raise paused_by(tables.pauses[pipeline])
 
 
 def _require_balance(stored: StoredBatch) -> None:

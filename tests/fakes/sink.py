@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt, HeldRange
+from batchledger.batch import Attempt, HeldRange, Lane
 from batchledger.columns import DELETED_COLUMN
 from batchledger.comparison import Comparison
 from batchledger.errors import (
@@ -17,8 +17,8 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.ports import Publication
+from batchledger.offsets import OffsetRange, TopicPartition, intersect
+from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -32,7 +32,7 @@ from tests.fakes.database import (
     coordinate_of,
     is_over,
 )
-from tests.fakes.deduplication import drop_duplicates, find_duplicates, find_held
+from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
 from tests.fakes.ledger import MemoryPublication
 from tests.fakes.upsert import apply_updates, count_repeated_keys
 
@@ -90,12 +90,14 @@ class MemorySink:
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """See the port."""
         tables = self.database.committed
+        if _key(attempt) not in tables.staging:
+            raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
         rows = tables.staging[_key(attempt)].rows
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
         for row in rows:
             held[_range_of(row, attempt)].append(coordinate_of(row))
         outside = len(held[None])
-        dropped = find_duplicates(tables, attempt, rows, self.deduplication) if self.deduplication else {}
+        dropped = self._judge(tables, attempt, rows).duplicates
         return [
             StagedRange(
                 each,
@@ -134,9 +136,8 @@ class MemorySink:
         tables = self.database.committed.copy()
         staging = tables.staging[_key(attempt)]
         rows = staging.rows
-        if self.deduplication is not None:
-            dropped = find_duplicates(tables, attempt, rows, self.deduplication)
-            rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
+        dropped = self._judge(tables, attempt, rows).duplicates
+        rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
         before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
         tables.targets[self.table] = before
         self.withdraw(MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
@@ -153,21 +154,19 @@ class MemorySink:
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
         tables: Tables = publication.connection
-        batch, removed, kept = publication.attempt.batch, set(), []
-        for row in tables.targets[self.table].rows if self.table in tables.targets else ():
-            if _range_of(row, publication.attempt) is None or row["_batch_id"] == batch.batch_id:
-                kept.append(row)
-            else:
-                removed.add((row["_batch_id"], coordinate_of(row)))
-        if removed:
-            tables.targets[self.table] = replace(tables.targets[self.table], rows=tuple(kept))
+        attempt, old = publication.attempt, self._find_old(publication.connection, publication.attempt)
+        if self.deduplication is not None and _takes_over(attempt, replaced):
+            tables.recalled[attempt.batch.batch_id] = recall(tables, old, replaced, self.deduplication)
+        if old:
+            target = tables.targets[self.table]
+            kept = tuple(row for row in target.rows if not _is_of_another(row, attempt))
+            tables.targets[self.table] = replace(target, rows=kept)
         tables.deleted_keys = {
             key: row
             for key, row in tables.deleted_keys.items()
-            if key[0] != batch.pipeline
-            or row["_batch_id"] == batch.batch_id
-            or _range_of(row, publication.attempt) is None
+            if key[0] != attempt.batch.pipeline or not _is_of_another(row, attempt)
         }
+        removed = {(row["_batch_id"], coordinate_of(row)) for row in old}
         return [
             sum(
                 holder == each.batch_id and partition == each.range.partition and offset in each.range
@@ -201,6 +200,19 @@ class MemorySink:
         tables.targets[self.table] = replace(target, rows=content)
         return len(accepted)
 
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port."""
+        tables: Tables = access.connection
+        tables.message_keys = {key: each for key, each in tables.message_keys.items() if key[0] != access.pipeline}
+        tables.deleted_keys = {key: each for key, each in tables.deleted_keys.items() if key[0] != access.pipeline}
+        target = tables.targets.get(self.table)
+        if target is None:
+            access.forget_target()
+            return 0
+        access.confirm_target(self.table, target.identity)
+        tables.targets[self.table] = replace(target, rows=())
+        return len(target.rows)
+
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
         with self.database.transaction() as tables:
@@ -217,6 +229,26 @@ class MemorySink:
             key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
             for key, held in offsets.items()
         }
+
+    def _judge(self, tables: Tables, attempt: Attempt, rows: Sequence[Row]) -> Judged:
+        """What the publication will judge of the message keys of ``rows``. Changes nothing (I6)."""
+        if self.deduplication is None:
+            return Judged({}, {})
+        replaced = [
+            HeldRange(batch_id, each)
+            for batch_id, other in tables.batches.items()
+            if other.batch.pipeline == attempt.batch.pipeline and batch_id != attempt.batch.batch_id
+            for each in intersect(other.held, attempt.batch.ranges)
+        ]
+        recalled = None
+        if _takes_over(attempt, replaced):
+            recalled = recall(tables, self._find_old(tables, attempt), replaced, self.deduplication)
+        return judge(tables, attempt, rows, self.deduplication, recalled)
+
+    def _find_old(self, tables: Tables, attempt: Attempt) -> Sequence[Row]:
+        """Return the rows that other batches wrote in the ranges of this one."""
+        target = tables.targets.get(self.table)
+        return [row for row in target.rows if _is_of_another(row, attempt)] if target else []
 
     def read_target(self) -> Sequence[Row]:
         """Return what a reader of the target sees now."""
@@ -236,6 +268,14 @@ def _require_audited(publication: Publication) -> StoredStaging:
 
 def _key(attempt: Attempt) -> AttemptKey:
     return attempt.batch.batch_id, attempt.number
+
+
+def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
+    return bool(replaced) or attempt.batch.lane is Lane.REPLAY
+
+
+def _is_of_another(row: Row, attempt: Attempt) -> bool:
+    return row["_batch_id"] != attempt.batch.batch_id and _range_of(row, attempt) is not None
 
 
 def _range_of(row: Row, attempt: Attempt) -> OffsetRange | None:

@@ -16,6 +16,7 @@ from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
 from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
+from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
 from tests.fakes.sink import MemorySink
@@ -59,6 +60,7 @@ class World:
             rules=rules,
             source=MemorySourceLog(self.broker),
             ledger=MemoryLedger(self.database, protections),
+            decisions=MemoryDecisions(self.database),
             evidence=evidence,
             sink=sink,
             make_stager=lambda: MemoryStager(

@@ -14,8 +14,11 @@ from multiprocessing.context import ForkServerProcess
 import psutil
 
 from batchledger import run_batch
+from batchledger.batch import Batch, Decision
 from batchledger.config import load_pipeline
 from batchledger.errors import BatchledgerError
+from batchledger.pipeline import Platform
+from batchledger.replay import Replay
 from batchledger.wiring import build_platform
 from tests.forked import fork_server
 from tests.support import wait_until
@@ -55,28 +58,49 @@ class Run:
 
 
 def start_run(
-    pipeline: str, run: str, point: str = "none", sent: signal.Signals = signal.SIGKILL, batch_id: int | None = None
+    pipeline: str,
+    run: str,
+    point: str = "none",
+    sent: signal.Signals = signal.SIGKILL,
+    batch_id: int | None = None,
+    replay: Replay | None = None,
 ) -> Run:
-    """Start a run of one batch that gets the signal when it passes the point."""
+    """Start a run of one batch that gets the signal when it passes the point; with ``replay`` it publishes that."""
     context = fork_server()
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(pipeline, run, point, sent, batch_id, theirs), daemon=True)
+    process = context.Process(target=_run, args=(pipeline, run, point, sent, batch_id, replay, theirs), daemon=True)
     process.start()
     theirs.close()
     return Run(process, ours)
 
 
-def run_until_killed(pipeline: str, run: str, point: str) -> None:
+def run_until_killed(pipeline: str, run: str, point: str, replay: Replay | None = None) -> None:
     """Run one batch; return when it has been killed at the point."""
-    start_run(pipeline, run, point).wait_until_killed()
+    start_run(pipeline, run, point, replay=replay).wait_until_killed()
+
+
+def publish_again(platform: Platform, replay: Replay, run: str) -> Batch:
+    """Take a replay through its whole life; a run that is repeated goes on with its own."""
+    batch = run_batch.plan_replay(platform, replay, run, Decision("ana@host", "the transform was wrong"), key=run)
+    assert batch is not None
+    return run_batch.take_through(platform, batch.batch_id, run)
 
 
 def _run(
-    pipeline: str, run: str, fatal_point: str, sent: signal.Signals, batch_id: int | None, outcome: Connection
+    pipeline: str,
+    run: str,
+    fatal_point: str,
+    sent: signal.Signals,
+    batch_id: int | None,
+    replay: Replay | None,
+    outcome: Connection,
 ) -> None:
     platform = build_platform(load_pipeline(pipeline), crash=_signal_at(fatal_point, sent))
     try:
-        run_batch.run_once(platform, run, batch_id)
+        if replay is None:
+            run_batch.run_once(platform, run, batch_id)
+        else:
+            publish_again(platform, replay, run)
         outcome.send("done")
     except BatchledgerError as error:
         outcome.send(f"{type(error).__name__}: {error}")

@@ -73,4 +73,4 @@ def test_without_compare_and_swap_and_constraint_duplicates_appear_and_are_found
         run_batch.publish(overwriting(pipeline), overlap.second.batch_id, "second")
         assert pipeline.find_differences() == dict.fromkeys(pipeline.sent, 1)
         verification = verify_pipeline(pipeline.config)
-        assert {finding.invariant for finding in verification.findings} == {"I2"}
+        assert {finding.invariant for finding in verification.findings} == {"I2", "I8"}

@@ -132,6 +132,7 @@ class PostgresWorld:
             rules=rules,
             source=MemorySourceLog(self.broker),
             ledger=held.ledger,
+            decisions=held.decisions,
             evidence=evidence,
             sink=sink,
             make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),

@@ -1,4 +1,4 @@
-"""What a person may decide: an accepted loss is exact, recorded, and moves nothing else."""
+"""What a person may decide: exact, recorded, harmless to repeat, and nothing else is changed by it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,15 +7,18 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import Balance
-from batchledger.batch import BatchState, Decision
-from batchledger.decisions import accept_loss
-from batchledger.errors import BatchBlockedError, FencedError, LossError, LossRefusedError, TopicChangedError
+from batchledger.batch import BatchState, Decided, Decision, DecisionRecord
+from batchledger.decisions import accept_loss, rehearse, skip
+from batchledger.errors import BatchBlockedError, DecisionRefusedError, FencedError, LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import StartPolicy
+from tests.fakes.history import prove
+from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BY_ANA = Decision("ana@host", "retention was too short over the holidays")
+BY_BEN = Decision("ben@host", "once more")
 LOST = OffsetRange(ORDERS_0, 10, 14)
 
 
@@ -32,17 +35,27 @@ def world() -> World:
     return world
 
 
+def record_of(decided: Decided) -> DecisionRecord:
+    assert decided.record is not None
+    return decided.record
+
+
+def assert_proved(world: World) -> None:
+    verification = prove(MemorySink(world.database, "orders"), PIPELINE)
+    assert verification.holds, verification.findings
+
+
 def next_offsets(world: World) -> list[int]:
     return [each.next_offset for each in world.process().ledger.load_positions(PIPELINE)]
 
 
 def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(world: World) -> None:
     """S38: I1 holds across it, and the balance shows it ever after."""
-    batch = accept_loss(world.process(), [LOST], BY_ANA)
-    stored = world.database.committed.batches[batch.batch_id]
-    assert (batch.state, batch.ranges) == (BatchState.PUBLISHED, (LOST,))
+    record = record_of(accept_loss(world.process(), [LOST], BY_ANA))
+    stored = world.database.committed.batches[record.batch_id or 0]
+    assert (stored.batch.state, stored.batch.ranges) == (BatchState.PUBLISHED, (LOST,))
     assert stored.balances == (Balance(LOST, accepted_loss=4),)
-    assert world.database.committed.decisions[batch.batch_id] == BY_ANA
+    assert (record.decided_by, record.reason) == (BY_ANA.decided_by, BY_ANA.reason)
     assert next_offsets(world) == [14, 10]
     following = run_batch.run_once(world.process(), "second")
     assert following is not None
@@ -71,7 +84,7 @@ def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world
 )
 def test_what_is_not_lost_cannot_be_given_up(world: World, refused: OffsetRange) -> None:
     before = world.database.committed
-    with pytest.raises(LossRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
+    with pytest.raises(DecisionRefusedError, match=r"lost are orders\[0\] 10\.\.14"):
         accept_loss(world.process(), [refused], BY_ANA)
     assert world.database.committed.positions == before.positions
     assert world.database.committed.batches == before.batches
@@ -157,7 +170,7 @@ def test_what_a_batch_has_staged_is_given_up_only_by_its_name(state: BatchState)
             run_batch.audit(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
     lost = [OffsetRange(ORDERS_0, 0, 3)]
-    with pytest.raises(LossRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
+    with pytest.raises(DecisionRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
         accept_loss(world.process(), lost, BY_ANA)
     assert world.process().ledger.load_batch(planned.batch_id).state is state
     accept_loss(world.process(), lost, BY_ANA, discard=planned.batch_id)
@@ -188,13 +201,22 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     [[], [LOST, LOST], [OffsetRange(ORDERS_0, 10, 12), OffsetRange(ORDERS_0, 12, 14)], [OffsetRange(ORDERS_0, 10, 10)]],
 )
 def test_each_partition_is_named_once_and_with_an_offset(world: World, named: list[OffsetRange]) -> None:
-    with pytest.raises(LossRefusedError, match="name each partition once, with at least one offset"):
+    with pytest.raises(DecisionRefusedError, match="name each partition once, with at least one offset"):
         accept_loss(world.process(), named, BY_ANA)
 
 
 def test_loss_is_not_accepted_without_a_reason(world: World) -> None:
-    with pytest.raises(LossRefusedError, match="for a reason"):
+    with pytest.raises(DecisionRefusedError, match="for a reason"):
         accept_loss(world.process(), [LOST], Decision("ana@host", " "))
+
+
+def test_loss_that_is_accepted_already_can_be_accepted_again(world: World) -> None:
+    """The reply to COMMIT was lost; by now the position has moved on."""
+    first = accept_loss(world.process(), [LOST], BY_ANA)
+    run_batch.run_once(world.process(), "second")
+    again = accept_loss(world.process(), [LOST], BY_BEN)
+    assert again == Decided(first.record, is_new=False)
+    assert next_offsets(world) == [20, 10]
 
 
 def test_accepting_a_loss_leaves_open_where_a_topic_starts_that_was_never_read(world: World) -> None:
@@ -207,3 +229,46 @@ def test_accepting_a_loss_leaves_open_where_a_topic_starts_that_was_never_read(w
     accept_loss(both, [LOST], BY_ANA)
     assert (PIPELINE, late) not in world.database.committed.positions
     assert OffsetRange(late, 0, 7) in run_batch.preview(both).ranges
+
+
+def test_skip_gives_up_offsets_that_could_be_read_and_the_pipeline_goes_on_behind_them(world: World) -> None:
+    """What is unread begins with a loss here; a skip may cover it too."""
+    record = record_of(skip(world.process(), [OffsetRange(ORDERS_0, 10, 17)], BY_ANA))
+    assert record.kind == "skip"
+    assert next_offsets(world) == [17, 10]
+    batch = run_batch.run_once(world.process(), "second")
+    assert batch is not None
+    assert batch.ranges == (OffsetRange(ORDERS_0, 17, 20),)
+    assert_proved(world)
+    assert skip(world.process(), [OffsetRange(ORDERS_0, 10, 17)], BY_BEN) == Decided(record, is_new=False)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        OffsetRange(ORDERS_0, 10, 21),  # 20 does not exist yet
+        OffsetRange(ORDERS_0, 11, 14),  # would leave a gap at 10
+        OffsetRange(ORDERS_0, 5, 14),  # 5 to 10 are published
+        OffsetRange(ORDERS_1, 10, 11),  # nothing is unread there
+    ],
+    ids=str,
+)
+def test_skip_begins_at_the_position_and_ends_where_the_log_does(world: World, refused: OffsetRange) -> None:
+    with pytest.raises(DecisionRefusedError, match=r"unread are orders\[0\] 10\.\.20"):
+        skip(world.process(), [refused], BY_ANA)
+    assert next_offsets(world) == [10, 10]
+
+
+def test_dry_run_of_giving_up_says_what_would_change_and_keeps_what_is_staged() -> None:
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    planned = run_batch.plan(world.process(), "first")
+    assert planned is not None
+    run_batch.stage(world.process(), planned.batch_id, "first")
+    record = record_of(skip(rehearse(world.process()), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA, planned.batch_id))
+    assert record.before == {"next_offset": {"orders[0]": 0}, "batch": {"1": "staged"}}
+    assert record.after == {"next_offset": {"orders[0]": 3}, "batch": {"1": "discarded"}}
+    assert next_offsets(world) == [0]
+    run_batch.audit(world.process(), planned.batch_id, "first")
+    assert run_batch.publish(world.process(), planned.batch_id, "first").state is BatchState.PUBLISHED

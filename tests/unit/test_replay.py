@@ -55,6 +55,7 @@ logs = st.fixed_dictionaries({each: st.lists(st.none() | moments, max_size=20) f
 def test_consecutive_windows_tile_the_log_whatever_the_order_of_timestamps(
     records: Mapping[TopicPartition, Timestamps], boundaries: list[int]
 ) -> None:
+    """S127: out of order, equal, in the future or missing."""
     log = log_of(first=(0, len(records[FIRST])), second=(0, len(records[SECOND])))
     at = [offsets_at(records, moment) for moment in boundaries]
     windows = [resolve_window(log, since, until).ranges for since, until in pairwise(at)]
@@ -90,6 +91,7 @@ def test_worked_example_of_the_module() -> None:
 
 
 def test_record_that_arrived_after_the_log_was_read_is_left_to_a_later_replay() -> None:
+    """S16: the end of a window becomes a number, once."""
     assert resolve_window(log_of(first=(0, 4)), {FIRST: 2}, {FIRST: 9}).ranges == (OffsetRange(FIRST, 2, 4),)
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger.batch import Batch, BatchState, HeldRange, Lane
+from batchledger.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
 from batchledger.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
 from batchledger.display import show_batches
 from batchledger.dry_run import DryRun
@@ -33,21 +33,22 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(text.split())
 
 
-def summary(batch_id: int, lane: Lane, asked_by: str | None = None, is_dry_run: bool = False) -> BatchSummary:
+def summary(batch_id: int, lane: Lane, is_dry_run: bool = False) -> BatchSummary:
     counts = (234_567, 12.5, 4, 234_567, 12_345)
-    return BatchSummary(batch_id, lane, "discarded", 1, "run", NOW, NOW, *counts, is_dry_run, asked_by)
+    return BatchSummary(batch_id, lane, "discarded", 1, "run", NOW, NOW, *counts, is_dry_run)
 
 
 def test_list_of_batches_tells_lanes_and_who_asked_where_there_are_replays(
     narrow: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live, replay = summary(12, Lane.LIVE), summary(13, Lane.REPLAY, "ana@host")
-    show_batches("orders", [summary(14, Lane.REPLAY, "ana@host", is_dry_run=True), replay, live], as_json=False)
+    live, replay = summary(12, Lane.LIVE), summary(13, Lane.REPLAY)
+    asked = DecisionRecord(1, "replay", "orders", 13, "ana@host", "it was wrong", NOW)
+    show_batches("orders", [summary(14, Lane.REPLAY, is_dry_run=True), replay, live], [asked], as_json=False)
     text = shown(capsys)
     assert "14 dry run discarded" in text
     assert "13 replay" in text
-    assert "asked for by ana@host: 13, 14" in text
-    show_batches("orders", [live], as_json=False)
+    assert "replay 13 ana@host it was wrong" in text
+    show_batches("orders", [live], [], as_json=False)
     assert "lane" not in shown(capsys)
 
 

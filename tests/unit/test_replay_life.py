@@ -77,6 +77,7 @@ def assert_proved(world: World) -> None:
 
 
 def test_replay_replaces_exactly_the_rows_of_its_ranges_and_leaves_the_position(world: World) -> None:
+    """S125, S129: the first offset named is the first one replaced; the live position stays."""
     before, positions = owners(world), world.process().ledger.load_positions(PIPELINE)
     batch = publish(world.process(), MIDDLE)
     after = owners(world)

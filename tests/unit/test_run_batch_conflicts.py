@@ -9,7 +9,7 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import StagedRange
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, DeliveryMode, Staged
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
@@ -194,12 +194,12 @@ class OvertakenLedger(MemoryLedger):
     conflicts: int = 1
     asked: list[Plan] = field(default_factory=list)
 
-    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """Refuse the first ones."""
         self.asked.append(plan)
         if len(self.asked) <= self.conflicts:
             raise PositionConflictError("somebody else has moved the position")
-        return super().store_plan(pipeline, plan, run)
+        return super().store_plan(pipeline, plan, run, decision)
 
 
 @pytest.mark.parametrize(("conflicts", "is_planned"), [(1, True), (2, False)])
@@ -219,7 +219,7 @@ def test_s64_plan_that_was_overtaken_is_made_anew_once_and_no_more(
 def test_s64_any_other_error_of_planning_is_not_repeated(world: World) -> None:
     @dataclass
     class FailingLedger(OvertakenLedger):
-        def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+        def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
             self.asked.append(plan)
             raise ServiceUnavailableError("the database is gone")
 

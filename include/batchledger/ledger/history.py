@@ -12,9 +12,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from batchledger.batch import Batch, CheckResult, Lane, Position
+from batchledger.batch import Batch, CheckResult, DecisionRecord, Lane, Position
 from batchledger.database import read_statement
-from batchledger.ledger.postgres import PostgresLedger, read_positions
+from batchledger.ledger import rows
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.rows import read_positions
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.verification import PublishedRange, Removed, TargetKey
@@ -24,7 +26,7 @@ DUPLICATES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """One line of the list of batches; ``seconds`` from planned to published, ``asked_by`` whom a replay is for."""
+    """One line of the list of batches; ``seconds`` from planned to published."""
 
     batch_id: int
     lane: str
@@ -39,7 +41,6 @@ class BatchSummary:
     offsets: int
     quarantined: int
     is_dry_run: bool
-    asked_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,6 @@ class RangeRecord:
     compacted: int | None
     accepted_loss: int | None
     unexplained: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """What a person decided about a batch."""
-
-    kind: str
-    decided_by: str
-    reason: str
-    decided_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +166,12 @@ def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]
         return [BatchSummary(*row) for row in cursor]
 
 
+def list_decisions(dsn: str, pipeline: str, limit: int = 20) -> list[DecisionRecord]:
+    """Return what was decided about a pipeline and its batches, the newest first."""
+    with transaction(dsn, f"list the decisions about {pipeline}") as cursor:
+        return rows.list_decisions(cursor, pipeline=pipeline, limit=limit)
+
+
 def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
     """Return everything about one batch. Raises UnknownBatchError."""
     ledger = PostgresLedger(dsn)
@@ -193,12 +190,6 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             "from batchledger.batch_range where batch_id = %s order by topic, partition, offsets",
             [batch_id],
         )
-        decisions = cursor.connection.cursor(row_factory=class_row(DecisionRecord))
-        decisions.execute(
-            "select kind, decided_by, reason, decided_at from batchledger.decision where batch_id = %s "
-            "order by decision_id",
-            [batch_id],
-        )
         duplicates = cursor.connection.cursor(row_factory=class_row(DuplicateRecord))
         duplicates.execute(
             'select topic, partition, "offset", first_topic, first_partition, first_offset from batchledger.duplicate '
@@ -215,7 +206,7 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
         exchanged = replacements.fetchall()
         return BatchHistory(
             batch=batch,
-            decisions=decisions.fetchall(),
+            decisions=rows.list_decisions(cursor, batch_id=batch_id)[::-1],
             attempts=attempts.fetchall(),
             ranges=ranges.fetchall(),
             checks=ledger.load_checks(batch_id),

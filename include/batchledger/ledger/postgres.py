@@ -20,31 +20,36 @@ from batchledger.batch import (
     BatchState,
     CheckResult,
     Decision,
-    DeliveryMode,
+    DecisionKind,
     HeldRange,
     Lane,
     Position,
     QuarantinedRecord,
-    RecordOrigin,
     Staged,
-    TopicIdentity,
     closed,
     fenced_by,
-    still_held,
+    paused_by,
 )
 from batchledger.database import commit, connect, ranges_as_arrays, read_statement, translate_errors
-from batchledger.errors import (
-    BatchBlockedError,
-    PlanOvertakenError,
-    TargetChangedError,
-    UnknownBatchError,
-)
+from batchledger.effects import Effect, dropping
+from batchledger.errors import BatchBlockedError, TargetChangedError
 from batchledger.ledger.publication import PostgresPublication, end_attempt
+from batchledger.ledger.rows import (
+    Cursor,
+    find_batch,
+    find_pause,
+    insert_batch,
+    insert_decision,
+    insert_positions,
+    insert_ranges,
+    load_batch,
+    lock_pipeline,
+    read_positions,
+    store_balances,
+)
 from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.planning import Plan
-
-Cursor = psycopg.Cursor[Any]
 
 _PUBLICATION_WAITS = {Lane.LIVE: "2min", Lane.REPLAY: "10min"}
 
@@ -74,49 +79,55 @@ class PostgresLedger:
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
         with transaction(self.dsn, f"look for an open batch of {pipeline}") as cursor:
-            return _find_batch(cursor, pipeline=pipeline)
+            return find_batch(cursor, pipeline=pipeline)
 
     def load_batch(self, batch_id: int) -> Batch:
         """See the port."""
         with transaction(self.dsn, f"load batch {batch_id}") as cursor:
-            return _load_batch(cursor, batch_id)
+            return load_batch(cursor, batch_id)
 
-    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """See the port. The pipeline's row is locked, so two planners cannot both find no open batch."""
         with transaction(self.dsn, f"store a plan of {pipeline}") as cursor:
-            _lock_pipeline(cursor, pipeline)
-            already_open = _find_batch(cursor, pipeline=pipeline)
+            lock_pipeline(cursor, pipeline)
+            _require_running(cursor, pipeline)
+            already_open = find_batch(cursor, pipeline=pipeline)
             if already_open is not None:
                 return already_open
-            _insert_positions(cursor, pipeline, plan.first_positions)
-            batch_id = _insert_batch(cursor, pipeline, plan, run)
-            _insert_ranges(cursor, pipeline, batch_id, plan.ranges)
-            return _load_batch(cursor, batch_id)
+            insert_positions(cursor, pipeline, plan.first_positions)
+            batch_id = insert_batch(cursor, pipeline, plan, run)
+            insert_ranges(cursor, pipeline, batch_id, plan.ranges)
+            batch = load_batch(cursor, batch_id)
+            if decision is not None:
+                insert_decision(cursor, batch, DecisionKind.TRIGGER, decision)
+            return batch
 
     def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
         with transaction(self.dsn, f"store a replay of {pipeline}") as cursor:
-            _lock_pipeline(cursor, pipeline)
-            already_stored = None if key is None else _find_batch(cursor, pipeline=pipeline, key=key)
+            lock_pipeline(cursor, pipeline)
+            already_stored = None if key is None else find_batch(cursor, pipeline=pipeline, key=key)
             if already_stored is not None:
                 return already_stored
+            _require_running(cursor, pipeline)
             cursor.execute(
                 "update batchledger.batch set state = 'discarded' where pipeline = %s and lane = 'replay' "
                 "and planned_by = %s and state not in ('published', 'discarded')",
                 [pipeline, run],
             )
-            _insert_positions(cursor, pipeline, plan.first_positions)
-            batch_id = _insert_batch(cursor, pipeline, plan, run, key)
+            insert_positions(cursor, pipeline, plan.first_positions)
+            batch_id = insert_batch(cursor, pipeline, plan, run, key)
             parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
-            batch = _load_batch(cursor, batch_id)
-            _insert_decision(cursor, batch, _kind_of(plan), decision, expired=[str(each) for each in plan.expired])
+            batch = load_batch(cursor, batch_id)
+            expired = Effect({}, {"expired": [str(each) for each in plan.expired]})
+            insert_decision(cursor, batch, plan.request_kind, decision, expired)
             return batch
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
         with transaction(self.dsn, f"look for a replay of {pipeline}") as cursor:
-            return _find_batch(cursor, pipeline=pipeline, key=key)
+            return find_batch(cursor, pipeline=pipeline, key=key)
 
     def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
         """See the port."""
@@ -142,21 +153,15 @@ class PostgresLedger:
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""
         with transaction(self.dsn, f"drop records from the quarantine of {pipeline}") as cursor:
-            _lock_pipeline(cursor, pipeline)
+            lock_pipeline(cursor, pipeline)
             parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
             cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
             dropped = merge_ranges(
                 OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in cursor
             )
-            records = count_offsets(dropped)
-            if records:
-                before = {"ranges": [str(each) for each in dropped], "records": records}
-                cursor.execute(
-                    "insert into batchledger.decision (pipeline, kind, decided_by, reason, before) "
-                    "values (%s, 'quarantine-drop', %s, %s, %s)",
-                    [pipeline, decision.decided_by, decision.reason, Jsonb(before)],
-                )
-            return records
+            if dropped:
+                insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, dropping(dropped))
+            return count_offsets(dropped)
 
     def end_dry_run(self, batch_id: int) -> None:
         """See the port."""
@@ -167,15 +172,15 @@ class PostgresLedger:
                 [batch_id],
             )
             ended = cursor.fetchall()
-            batch = _load_batch(cursor, batch_id)
+            batch = load_batch(cursor, batch_id)
             for (number,) in ended:
                 end_attempt(cursor, Attempt(batch, number, ""), "compared")
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """See the port."""
         with transaction(self.dsn, f"store where {pipeline} starts") as cursor:
-            _lock_pipeline(cursor, pipeline)
-            _insert_positions(cursor, pipeline, positions)
+            lock_pipeline(cursor, pipeline)
+            insert_positions(cursor, pipeline, positions)
 
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """See the port."""
@@ -186,7 +191,7 @@ class PostgresLedger:
             "offsets": list(stable_offset_by_partition.values()),
         }
         with transaction(self.dsn, f"note open transactions of {pipeline}") as cursor:
-            _lock_pipeline(cursor, pipeline)
+            lock_pipeline(cursor, pipeline)
             cursor.execute(read_statement(__package__, "note_held_back"), parameters)
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
@@ -194,7 +199,7 @@ class PostgresLedger:
         with transaction(self.dsn, f"open an attempt of batch {batch_id}") as cursor:
             cursor.execute(read_statement(__package__, "open_attempt"), {"batch_id": batch_id, "run": run})
             row = cursor.fetchone()
-            batch = _load_batch(cursor, batch_id)
+            batch = load_batch(cursor, batch_id)
             if row is None:
                 raise closed(batch, run)
             return Attempt(batch, row[0], run)
@@ -234,7 +239,7 @@ class PostgresLedger:
             )
             row = cursor.fetchone()
             if row is None or row[0] is None:
-                raise fenced_by(_load_batch(cursor, attempt.batch.batch_id), attempt)
+                raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
             return int(row[0])
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
@@ -248,12 +253,12 @@ class PostgresLedger:
                 [state, batch_id, attempt.number],
             )
             _require_one(cursor, attempt)
-            _store_balances(cursor, batch_id, balances)
+            store_balances(cursor, batch_id, balances)
             _insert_checks(cursor, attempt, checks)
             _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
                 end_attempt(cursor, attempt, "blocked")
-            return _load_batch(cursor, batch_id)
+            return load_batch(cursor, batch_id)
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
         """See the port."""
@@ -266,7 +271,7 @@ class PostgresLedger:
             _require_one(cursor, attempt)
             _insert_checks(cursor, attempt, [refusal])
             end_attempt(cursor, attempt, "blocked")
-            return _load_batch(cursor, attempt.batch.batch_id)
+            return load_batch(cursor, attempt.batch.batch_id)
 
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
@@ -279,32 +284,6 @@ class PostgresLedger:
             )
             return [CheckResult(*row) for row in cursor]
 
-    def accept_loss(
-        self, pipeline: str, lost: Sequence[OffsetRange], decision: Decision, discard: int | None = None
-    ) -> Batch:
-        """See the port."""
-        with transaction(self.dsn, f"accept a loss of {pipeline}") as cursor:
-            _lock_pipeline(cursor, pipeline)
-            open_batch = _find_batch(cursor, pipeline=pipeline)
-            if open_batch is not None and {r.partition for r in open_batch.ranges} & {r.partition for r in lost}:
-                _discard(cursor, open_batch, discard)
-                _insert_decision(cursor, open_batch, "discard", decision)
-            cursor.execute(
-                "insert into batchledger.batch "
-                "(pipeline, lane, state, lag_left_records, planned_by, published_rows, published_at) "
-                "values (%s, 'live', 'published', 0, %s, 0, clock_timestamp()) returning batch_id",
-                [pipeline, decision.decided_by],
-            )
-            batch_id = cursor.fetchall()[0][0]
-            _insert_ranges(cursor, pipeline, batch_id, lost)
-            balances = [Balance(each, accepted_loss=len(each)) for each in lost]
-            _store_balances(cursor, batch_id, balances)
-            cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch_id})
-            cursor.execute(read_statement(__package__, "hold_unheld"), {"batch_id": batch_id})
-            batch = _load_batch(cursor, batch_id)
-            _insert_decision(cursor, batch, "accept-loss", decision)
-            return batch
-
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """See the port."""
@@ -313,27 +292,13 @@ class PostgresLedger:
             cursor = connection.cursor()
             _queue_for_publishing(cursor, attempt.batch)
             cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id])
-            found = _load_batch(cursor, attempt.batch.batch_id)
+            found = load_batch(cursor, attempt.batch.batch_id)
             if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
                 raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
             if found.attempt != attempt.number or found.state is not expected:
                 raise fenced_by(found, attempt)
             yield PostgresPublication(connection, attempt)
             _commit(connection, attempt)
-
-
-def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
-    """Return the positions of a pipeline within the cursor's transaction."""
-    cursor.execute(
-        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since, "
-        "rewound_to "
-        "from batchledger.position where pipeline = %s order by topic, partition",
-        [pipeline],
-    )
-    return [
-        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
-        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor
-    ]
 
 
 def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
@@ -345,45 +310,6 @@ def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
             "was published.",
             batch_id=attempt.batch.batch_id,
         ) from error
-
-
-def _load_batch(cursor: Cursor, batch_id: int) -> Batch:
-    batch = _find_batch(cursor, batch_id=batch_id)
-    if batch is None:
-        raise UnknownBatchError(f"the ledger holds no batch {batch_id}; list them with: batchledger batches PIPELINE")
-    return batch
-
-
-def _find_batch(
-    cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None, key: str | None = None
-) -> Batch | None:
-    """Return the batch of that id, the replay of that key, or else the pipeline's open live batch."""
-    wanted = {"batch_id": batch_id, "pipeline": pipeline, "key": key}
-    cursor.execute(read_statement(__package__, "find_batch"), wanted)
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run = row
-    cursor.execute(
-        "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
-        "order by topic, partition, offsets",
-        [found_id],
-    )
-    ranges = tuple(OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor)
-    return Batch(
-        batch_id=found_id,
-        pipeline=name,
-        lane=Lane(lane),
-        state=BatchState(state),
-        attempt=attempt,
-        attempt_run=run,
-        ranges=ranges,
-        lag_left_records=lag_left,
-        planned_at=planned_at,
-        delivery=DeliveryMode(delivery),
-        origin=RecordOrigin(origin),
-        is_dry_run=is_dry_run,
-    )
 
 
 def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
@@ -399,49 +325,10 @@ def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [batch.pipeline])
 
 
-def _lock_pipeline(cursor: Cursor, pipeline: str) -> None:
-    cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
-    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
-
-
-def _insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position]) -> None:
-    parameters = {
-        "pipeline": pipeline,
-        "topics": [each.partition.topic for each in positions],
-        "partitions": [each.partition.partition for each in positions],
-        "starts": [each.origin_offset for each in positions],
-        "clusters": [each.identity.cluster_id for each in positions],
-        "topic_ids": [each.identity.topic_id for each in positions],
-    }
-    cursor.execute(read_statement(__package__, "insert_positions"), parameters)
-
-
-def _insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
-    cursor.execute(
-        "insert into batchledger.batch "
-        "(pipeline, lane, lag_left_records, planned_by, delivery, request_key, origin, is_dry_run) "
-        "values (%s, %s, %s, %s, %s, %s, %s, %s) returning batch_id",
-        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key, plan.origin, plan.is_dry_run],
-    )
-    return int(cursor.fetchall()[0][0])
-
-
-def _kind_of(plan: Plan) -> str:
-    if plan.is_dry_run:
-        return "dry-run"
-    return "quarantine-replay" if plan.origin is RecordOrigin.QUARANTINE else "replay"
-
-
-def _insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
-    parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(ranges)}
-    cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
-    if cursor.rowcount != len(ranges):
-        raise _plan_conflict(cursor, pipeline, ranges)
-
-
-def _store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -> None:
-    parameters = {"batch_id": batch_id, **_balances_as_arrays(balances)}
-    cursor.execute(read_statement(__package__, "store_balances"), parameters)
+def _require_running(cursor: Cursor, pipeline: str) -> None:
+    pause = find_pause(cursor, pipeline)
+    if pause is not None:
+        raise paused_by(pause)
 
 
 def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
@@ -450,56 +337,11 @@ def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResul
     cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
 
 
-def _discard(cursor: Cursor, batch: Batch, named: int | None) -> None:
-    """Close a batch that nobody has staged, or that is the one named."""
-    cursor.execute(
-        "update batchledger.batch set state = 'discarded' "
-        "where batch_id = %(batch_id)s and (state = 'planned' or batch_id = %(named)s) returning attempt",
-        {"batch_id": batch.batch_id, "named": named},
-    )
-    row = cursor.fetchone()
-    if row is None:
-        raise still_held(_load_batch(cursor, batch.batch_id))
-    end_attempt(cursor, Attempt(batch, row[0], ""), "fenced")
-
-
-def _insert_decision(cursor: Cursor, batch: Batch, kind: str, decision: Decision, **after: Any) -> None:
-    cursor.execute(
-        "insert into batchledger.decision (pipeline, batch_id, kind, decided_by, reason, after) "
-        "values (%s, %s, %s, %s, %s, %s)",
-        [batch.pipeline, batch.batch_id, kind, decision.decided_by, decision.reason, Jsonb(after) if after else None],
-    )
-
-
-def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:
-    cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
-    stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
-    moved = [
-        f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
-        for each in ranges
-        if stored.get(each.partition) != each.start
-    ]
-    return PlanOvertakenError(
-        f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
-        f"meantime; look again with: batchledger plan {pipeline}.",
-        pipeline=pipeline,
-    )
-
-
 def _require_one(cursor: Cursor, attempt: Attempt) -> None:
     if cursor.rowcount != 1:
-        raise fenced_by(_load_batch(cursor, attempt.batch.batch_id), attempt)
+        raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
 
 
 def _stamp_attempt(cursor: Cursor, attempt: Attempt, column: str) -> None:
     query = psycopg.sql.SQL("update batchledger.attempt set {} = clock_timestamp() where batch_id = %s and number = %s")
     cursor.execute(query.format(psycopg.sql.Identifier(column)), [attempt.batch.batch_id, attempt.number])
-
-
-def _balances_as_arrays(balances: Sequence[Balance]) -> dict[str, list[Any]]:
-    lines = (
-        "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
-        "accepted_loss",
-    )  # fmt: skip
-    arrays = {line: [getattr(each, line) for each in balances] for line in lines}
-    return ranges_as_arrays([each.range for each in balances]) | arrays

@@ -15,25 +15,15 @@ from batchledger.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True)
-class PostgresPublication:
-    """See the port. The pipeline and the batch are locked until the transaction ends."""
+class PostgresTarget:
+    """See the port. The pipeline is locked until the transaction ends."""
 
     connection: psycopg.Connection[Any]
-    attempt: Attempt
-
-    @property
-    def accepted_rows(self) -> int:
-        """See the port."""
-        return self._sum("accepted")
-
-    @property
-    def duplicate_rows(self) -> int:
-        """See the port."""
-        return self._sum("duplicates")
+    pipeline: str
 
     def confirm_target(self, name: str, identity: str) -> None:
         """See the port."""
-        pipeline = self.attempt.batch.pipeline
+        pipeline = self.pipeline
         with self.connection.cursor() as cursor:
             try:
                 cursor.execute(
@@ -59,6 +49,33 @@ class PostgresPublication:
             expected=str(expected),
             found=identity,
         )
+
+    def forget_target(self) -> None:
+        """See the port."""
+        query = "update batchledger.pipeline set target = null, target_oid = null where name = %s"
+        self.connection.execute(query, [self.pipeline])
+
+
+@dataclass(frozen=True)
+class PostgresPublication:
+    """See the port. The pipeline and the batch are locked until the transaction ends."""
+
+    connection: psycopg.Connection[Any]
+    attempt: Attempt
+
+    @property
+    def accepted_rows(self) -> int:
+        """See the port."""
+        return self._sum("accepted")
+
+    @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return self._sum("duplicates")
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        PostgresTarget(self.connection, self.attempt.batch.pipeline).confirm_target(name, identity)
 
     def advance_positions(self) -> None:
         """See the port."""

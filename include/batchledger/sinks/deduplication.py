@@ -5,6 +5,11 @@ because what is remembered depends on the moments at which batches were planned 
 
 At least once, an earlier attempt may have committed the rows of a batch with their keys, and died. The keys tell which
 rows these are, and they are not inserted again.
+
+A batch that takes offsets over judges its rows by what was decided about them before (``record_rules.Deduplication``).
+The audit reads that from the target and the list of duplicates; the publication takes both away, so ``recall`` keeps
+them first, in a temporary table. Keys then change as little as possible: a replay that reads what was read before
+changes nothing but the batch that they belong to.
 """
 
 from collections.abc import Sequence
@@ -14,10 +19,24 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, HeldRange, Lane
+from batchledger.database import ranges_as_arrays, read_statement
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
-from batchledger.sinks.staging import hash_of, join_names, read_sql, statement_about
+from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, statement_about
+from batchledger.sinks.withdrawal import (
+    WITHDRAWN,
+    exists_here,
+    find_replaced,
+    parameters_of,
+    rows_to_withdraw,
+    takes_over,
+)
+
+_VERDICT = (
+    "key_hash bytea, _topic text, _partition int, _offset bigint, is_duplicate boolean, first_topic text, "
+    "first_partition int, first_offset bigint"
+)
 
 
 @dataclass(frozen=True)
@@ -35,40 +54,82 @@ class AcceptedRows:
 
 @dataclass(frozen=True)
 class PostgresDeduplication:
-    """Knows the duplicates among the sealed rows of an attempt."""
+    """Knows the duplicates among the sealed rows of an attempt. ``table``, the target, is (schema, name)."""
 
     rules: Deduplication
+    table: tuple[str, str]
 
-    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt, planned: dict[str, Any]) -> Sequence[int]:
-        """Return the number of duplicates in each range of the batch, in their order. Changes nothing."""
-        cursor.execute(read_sql("count_duplicates").format(duplicates=self._duplicates(attempt)), planned)
+    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[int]:
+        """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6)."""
+        parameters, replaced = self._parameters(attempt), find_replaced(cursor, attempt)
+        if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
+            self._judge_taken_over(cursor, attempt, replaced)
+            cursor.execute(read_statement(__package__, "count_judged"), parameters)
+        else:
+            cursor.execute(read_sql("count_duplicates").format(keyed=self._keyed(attempt)), parameters)
         return [count for (count,) in cursor]
 
-    def select_accepted(self, attempt: Attempt) -> sql.Composed:
-        """Return the subquery of the sealed rows that are no duplicates. It changes nothing and needs no parameter."""
-        return sql.SQL("({}) accepted").format(
-            statement_about("select_unrepeated", attempt, duplicates=self._duplicates(attempt))
-        )
+    def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
+        self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
+        return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
+
+    def recall(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
+        """Keep what was decided about the records that the batch takes over; their rows have been withdrawn."""
+        if takes_over(attempt.batch, replaced):
+            self._recall(cursor, replaced, sql.SQL("select * from {}").format(WITHDRAWN), {})
 
     def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
         """Remember the keys of the batch and list its duplicates; return the rows without them."""
         attempt = publication.attempt
-        parameters, keyed = self._parameters(attempt), self._keyed(attempt)
+        parameters = self._parameters(attempt)
         # The lookup costs nothing in a first publication.
         held = self._find_held(cursor, attempt) if publication.has_rows else 0
-        cursor.execute(
-            "delete from batchledger.message_key where pipeline = %(pipeline)s and remembered_until <= %(planned_at)s",
-            parameters,
-        )
-        cursor.execute(read_sql("remember_keys").format(keyed=keyed), parameters)
+        if attempt.batch.lane is Lane.LIVE:
+            # By the moment at which a replay was planned, live batches that are open would lose keys that they know.
+            cursor.execute(
+                "delete from batchledger.message_key "
+                "where pipeline = %(pipeline)s and remembered_until <= %(planned_at)s",
+                parameters,
+            )
         # At least once, an earlier attempt may have listed its own already.
         cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
-        cursor.execute(read_sql("list_duplicates").format(keyed=keyed), parameters)
+        if exists_here(cursor, "batchledger_recalled"):
+            self._judge(cursor, attempt)
+            for change in ("forget_keys", "take_over_keys", "remember_judged", "list_judged"):
+                cursor.execute(read_statement(__package__, change), parameters)
+        else:
+            for change in ("remember_keys", "list_duplicates"):
+                cursor.execute(read_sql(change).format(keyed=self._keyed(attempt)), parameters)
         dropped = cursor.rowcount
         rows = statement_about("select_accepted", attempt, batch_id=sql.Literal(attempt.batch.batch_id))
         if held:
             rows = read_sql("select_missing").format(accepted=sql.SQL("({})").format(rows))
         return AcceptedRows(sql.SQL("({}) accepted").format(rows), held, dropped)
+
+    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
+        self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
+        self._judge(cursor, attempt)
+
+    def _recall(
+        self,
+        cursor: psycopg.Cursor[Any],
+        replaced: Sequence[HeldRange],
+        rows: sql.Composed,
+        parameters: dict[str, Any],
+    ) -> None:
+        cursor.execute(f"create temporary table batchledger_recalled ({_VERDICT}) on commit drop")
+        accepted = read_sql("recall_accepted").format(
+            rows=sql.SQL("({}) old").format(rows), key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
+        )
+        cursor.execute(accepted, parameters)
+        cursor.execute(read_statement(__package__, "recall_duplicates"), parameters_of(replaced))
+        cursor.execute("analyze batchledger_recalled")
+
+    def _judge(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        cursor.execute(f"create temporary table batchledger_judged ({_VERDICT}, is_settled boolean) on commit drop")
+        cursor.execute(read_sql("judge_rows").format(keyed=self._keyed(attempt)), self._parameters(attempt))
+        cursor.execute("analyze batchledger_judged")
 
     def _find_held(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
         batch = attempt.batch
@@ -79,12 +140,6 @@ class PostgresDeduplication:
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
-
-    def _duplicates(self, attempt: Attempt) -> sql.Composed:
-        batch = attempt.batch
-        return read_sql("select_duplicates").format(
-            keyed=self._keyed(attempt), pipeline=sql.Literal(batch.pipeline), planned_at=sql.Literal(batch.planned_at)
-        )
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(
@@ -97,4 +152,5 @@ class PostgresDeduplication:
             "batch_id": attempt.batch.batch_id,
             "planned_at": attempt.batch.planned_at,
             "remember": self.rules.remember,
+            **ranges_as_arrays(attempt.batch.ranges),
         }

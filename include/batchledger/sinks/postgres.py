@@ -17,7 +17,7 @@ from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, read_statement, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, transaction
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -26,7 +26,7 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.offsets import TopicPartition
-from batchledger.ports import Publication
+from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
@@ -43,6 +43,7 @@ from batchledger.sinks.staging import (
     table_prefix,
 )
 from batchledger.sinks.upsert import PostgresUpsert
+from batchledger.sinks.withdrawal import count_withdrawn, withdraw_rows
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
@@ -101,12 +102,11 @@ class PostgresSink:
         """See the port."""
         with transaction(self.dsn, f"summarise the staging of {attempt.batch.label}") as cursor:
             cursor.execute("set local work_mem = '256MB'")
-            planned = ranges_as_arrays(attempt.batch.ranges)
-            cursor.execute(statement_about("summarise_staging", attempt), planned)
+            cursor.execute(statement_about("summarise_staging", attempt), ranges_as_arrays(attempt.batch.ranges))
             counts = cursor.fetchall()
             duplicates: Sequence[int] = [0] * len(counts)
             if self._deduplication is not None:
-                duplicates = self._deduplication.count(cursor, attempt, planned)
+                duplicates = self._deduplication.count(cursor, attempt)
             return [
                 StagedRange(range_, rows, distinct, outside, dropped)
                 for range_, (rows, distinct, outside), dropped in zip(
@@ -138,12 +138,14 @@ class PostgresSink:
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
             cursor.execute("set local work_mem = '256MB'")
             row_columns = list(self._staged_columns(cursor, attempt))
-            rows = self._deduplication.select_accepted(attempt) if self._deduplication else rows_table(attempt)
             columns = columns_of(cursor, *self.table)
             if not columns:
                 # Rolled back below: the rows are compared with the empty table that they would create.
                 self._create_target(cursor, self._staged_columns(cursor, attempt))
                 columns = columns_of(cursor, *self.table)
+            rows: sql.Composable = rows_table(attempt)
+            if self._deduplication is not None:
+                rows = self._deduplication.select_accepted(cursor, attempt)
             try:
                 shadow = Shadow(self._target, columns, rows, row_columns, self._upsert)
                 comparison = shadow.compare(cursor, attempt, limit)
@@ -163,22 +165,20 @@ class PostgresSink:
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
-        batch = publication.attempt.batch
-        held = {f"held_{name}": values for name, values in ranges_as_arrays([each.range for each in replaced]).items()}
-        parameters = {
-            "pipeline": batch.pipeline,
-            "batch_id": batch.batch_id,
-            "held_by": [each.batch_id for each in replaced],
-            **ranges_as_arrays(batch.ranges),
-            **held,
-        }
+        attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             if not columns_of(cursor, *self.table):
                 return [0] * len(replaced)
-            if self.upsert is not None:
-                cursor.execute(read_statement(__package__, "withdraw_deleted_keys"), parameters)
-            cursor.execute(read_sql("withdraw_rows").format(target=self._target), parameters)
-            return [count for (count,) in cursor]
+            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+            try:
+                withdraw_rows(cursor, self._target, attempt, [column for each in rules for column in each.key])
+            except psycopg.ProgrammingError as error:
+                raise self._refused(attempt, error) from error
+            if self._deduplication is not None:
+                self._deduplication.recall(cursor, attempt, replaced)
+            if self._upsert is not None:
+                self._upsert.withdraw(cursor, attempt)
+            return count_withdrawn(cursor, replaced)
 
     def publish(self, publication: Publication) -> int:
         """See the port."""
@@ -205,6 +205,24 @@ class PostgresSink:
         _require_audited(publication, visible, rows.dropped)
         return visible
 
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port. A table that is gone may be created anew by the next publication."""
+        with access.connection.cursor() as cursor:
+            for table in ("message_key", "deleted_key"):
+                forget = sql.SQL("delete from batchledger.{} where pipeline = %s").format(sql.Identifier(table))
+                cursor.execute(forget, [access.pipeline])
+            if not columns_of(cursor, *self.table):
+                access.forget_target()
+                return 0
+            access.confirm_target(self.name, self._identity(cursor))
+            # A reader who stays for long keeps everybody else waiting behind this.
+            cursor.execute("set local lock_timeout = '20s'")
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target))
+            cursor.execute(sql.SQL("select count(*) from {}").format(self._target))
+            ((rows,),) = cursor.fetchall()
+            cursor.execute(sql.SQL("truncate {}").format(self._target))
+            return int(rows)
+
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
         drop_staging_tables(self.dsn, attempt, ("open", "rows"))
@@ -226,7 +244,7 @@ class PostgresSink:
 
     @property
     def _deduplication(self) -> PostgresDeduplication | None:
-        return PostgresDeduplication(self.deduplication) if self.deduplication else None
+        return PostgresDeduplication(self.deduplication, self.table) if self.deduplication else None
 
     @property
     def _upsert(self) -> PostgresUpsert | None:

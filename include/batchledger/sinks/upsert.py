@@ -2,9 +2,13 @@
 
 Everything happens in the publishing transaction. Each statement compares versions, so that an older record changes
 nothing, also when its batch is published again; keys that were deleted are kept in ``batchledger.deleted_key`` for it.
+
+A batch that takes offsets over first removes the states that came from them. Known limit: where it brings no record for
+such a key, the key is gone; an older record of it, outside of the ranges, comes back only when it is published again.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +21,9 @@ from batchledger.database import ranges_as_arrays
 from batchledger.errors import KeyConflictError, TargetChangedError
 from batchledger.record_rules import Upsert, VersionBy
 from batchledger.sinks.staging import hash_of, join_names, read_sql
+from batchledger.sinks.withdrawal import exists_here
+
+logger = logging.getLogger(__name__)
 
 OFFENDERS_SHOWN = 5
 
@@ -44,6 +51,18 @@ class PostgresUpsert:
                 table=name,
             )
 
+    def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Remove the tombstones of the batch's ranges that are another batch's; the rows have been withdrawn."""
+        batch = attempt.batch
+        cursor.execute(
+            "create temporary table batchledger_withdrawn_key on commit drop as "
+            'select key_hash, topic, partition, "offset", "timestamp" from batchledger.deleted_key with no data'
+        )
+        cursor.execute(
+            read_sql("withdraw_keys").format(key_hash=hash_of(self.rules.key)),
+            {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)},
+        )
+
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
@@ -57,7 +76,22 @@ class PostgresUpsert:
         changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
         for change in changes:
             cursor.execute(read_sql(change).format(**parts), parameters)
+        if exists_here(cursor, "batchledger_withdrawn_key"):
+            self._report_lost_keys(cursor, attempt, parts)
         return accepted
+
+    def _report_lost_keys(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, parts: Mapping[str, sql.Composable]
+    ) -> None:
+        cursor.execute(read_sql("count_lost_keys").format(**parts))
+        lost = cursor.fetchall()[0][0]
+        if lost:
+            logger.warning(
+                "%s replaces ranges that held the newest record of %d keys, and brings no such record for them. Older "
+                "records of these keys, outside of its ranges, come back only when they are published again.",
+                attempt.batch.label,
+                lost,
+            )
 
     def collapse(
         self,

@@ -12,7 +12,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode
+from batchledger.batch import Attempt, Batch, BatchState, Decision, DeliveryMode
 from batchledger.config import PipelineConfig
 from batchledger.database import connect, transaction
 from batchledger.ledger.evidence import PostgresEvidence
@@ -89,7 +89,7 @@ class OverwritingLedger(PostgresLedger):
 
     crash: CrashHook = no_crash
 
-    def store_plan(self, pipeline: str, plan: Plan, run: str) -> Batch:
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """Let the position be where this process believes it to be."""
         self.crash(PLAN_CHOSEN)
         with transaction(self.dsn, "overwrite positions") as cursor:
@@ -97,7 +97,7 @@ class OverwritingLedger(PostgresLedger):
                 "update batchledger.position set next_offset = %s where (pipeline, topic, partition) = (%s, %s, %s)",
                 [(each.start, pipeline, each.partition.topic, each.partition.partition) for each in plan.ranges],
             )
-        return super().store_plan(pipeline, plan, run)
+        return super().store_plan(pipeline, plan, run, decision)
 
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:

@@ -53,11 +53,15 @@ create table batchledger.replacement (
     duplicates         bigint not null,
     primary key (batch_id, replaced_batch_id, topic, partition, offsets)
 );
-create index replacement_of_batch on batchledger.replacement (replaced_batch_id);
+create index replacement_of_range on batchledger.replacement (replaced_batch_id, topic, partition);
 comment on table batchledger.replacement is 'Which offsets a batch took over from which other one, and how much of the other it removed; rows counts offsets, so repeated rows count once.';
 
 create index quarantine_of_batch on batchledger.quarantine (batch_id);
 create index deleted_key_by_offset on batchledger.deleted_key (pipeline, topic, partition, "offset");
+
+alter table batchledger.duplicate
+    add column key_hash  bytea;
+comment on column batchledger.duplicate.key_hash is 'As in message_key. Null: unknown, or its first record is in the target no more; published again, the record is judged anew.';
 
 alter table batchledger.decision
     alter column batch_id drop not null,
@@ -70,3 +74,7 @@ alter table batchledger.decision
     alter column pipeline set not null;
 create index decision_by_pipeline on batchledger.decision (pipeline, decision_id desc);
 comment on table batchledger.decision is 'What a person decided about a batch or a whole pipeline, with what it changed. An accepted loss is a batch of its own, so its ranges are in batch_range.';
+
+alter table batchledger.pipeline
+    add column pause_id  bigint references batchledger.decision;
+comment on column batchledger.pipeline.pause_id is 'The decision that has paused the pipeline; null: it runs. Nothing new is planned while it is paused.';

@@ -1,0 +1,193 @@
+"""What the transactions of the ledger have in common: its rows, read and written within a cursor's transaction.
+
+The lock of the pipeline's row comes first, that of a batch's row second, wherever both are taken.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from batchledger.accounting import Balance
+from batchledger.batch import (
+    Batch,
+    BatchState,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    DeliveryMode,
+    Lane,
+    Position,
+    RecordOrigin,
+    TopicIdentity,
+)
+from batchledger.database import ranges_as_arrays, read_statement
+from batchledger.effects import Effect
+from batchledger.errors import PlanOvertakenError, UnknownBatchError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
+
+Cursor = psycopg.Cursor[Any]
+
+
+def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
+    """Lock the pipeline's row until the transaction ends, and create it first if need be."""
+    cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
+    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
+
+
+def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
+    """Return the positions of a pipeline."""
+    cursor.execute(
+        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since, "
+        "rewound_to "
+        "from batchledger.position where pipeline = %s order by topic, partition",
+        [pipeline],
+    )
+    return [
+        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
+        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor
+    ]
+
+
+def insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position]) -> None:
+    """Store first positions; those that are there stay as they are."""
+    parameters = {
+        "pipeline": pipeline,
+        "topics": [each.partition.topic for each in positions],
+        "partitions": [each.partition.partition for each in positions],
+        "starts": [each.origin_offset for each in positions],
+        "clusters": [each.identity.cluster_id for each in positions],
+        "topic_ids": [each.identity.topic_id for each in positions],
+    }
+    cursor.execute(read_statement(__package__, "insert_positions"), parameters)
+
+
+def load_batch(cursor: Cursor, batch_id: int) -> Batch:
+    """Return one batch. Raises UnknownBatchError."""
+    batch = find_batch(cursor, batch_id=batch_id)
+    if batch is None:
+        raise UnknownBatchError(f"the ledger holds no batch {batch_id}; list them with: batchledger batches PIPELINE")
+    return batch
+
+
+def find_batch(
+    cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None, key: str | None = None
+) -> Batch | None:
+    """Return the batch of that id, the replay of that key, or else the pipeline's open live batch."""
+    wanted = {"batch_id": batch_id, "pipeline": pipeline, "key": key}
+    cursor.execute(read_statement(__package__, "find_batch"), wanted)
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run = row
+    cursor.execute(
+        "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
+        "order by topic, partition, offsets",
+        [found_id],
+    )
+    ranges = tuple(OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor)
+    return Batch(
+        batch_id=found_id,
+        pipeline=name,
+        lane=Lane(lane),
+        state=BatchState(state),
+        attempt=attempt,
+        attempt_run=run,
+        ranges=ranges,
+        lag_left_records=lag_left,
+        planned_at=planned_at,
+        delivery=DeliveryMode(delivery),
+        origin=RecordOrigin(origin),
+        is_dry_run=is_dry_run,
+    )
+
+
+def insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
+    """Store a planned batch without its ranges; return its id."""
+    cursor.execute(
+        "insert into batchledger.batch "
+        "(pipeline, lane, lag_left_records, planned_by, delivery, request_key, origin, is_dry_run) "
+        "values (%s, %s, %s, %s, %s, %s, %s, %s) returning batch_id",
+        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key, plan.origin, plan.is_dry_run],
+    )
+    return int(cursor.fetchall()[0][0])
+
+
+def insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
+    """Store ranges of the live lane. Raises PlanOvertakenError when one does not start at the stored position."""
+    parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(ranges)}
+    cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
+    if cursor.rowcount != len(ranges):
+        raise _plan_conflict(cursor, pipeline, ranges)
+
+
+def store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -> None:
+    """Store the accounting of a batch's ranges."""
+    lines = (
+        "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
+        "accepted_loss",
+    )  # fmt: skip
+    arrays = {line: [getattr(each, line) for each in balances] for line in lines}
+    parameters = {"batch_id": batch_id, **ranges_as_arrays([each.range for each in balances]), **arrays}
+    cursor.execute(read_statement(__package__, "store_balances"), parameters)
+
+
+def insert_decision(
+    cursor: Cursor, subject: Batch | str, kind: DecisionKind, decision: Decision, effect: Effect | None = None
+) -> DecisionRecord:
+    """Store a decision about a batch, or about the pipeline of that name."""
+    pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
+    parameters = {
+        "pipeline": pipeline,
+        "batch_id": batch_id,
+        "kind": kind,
+        "decided_by": decision.decided_by,
+        "reason": decision.reason,
+        "before": Jsonb(effect.before) if effect else None,
+        "after": Jsonb(effect.after) if effect else None,
+    }
+    cursor.execute(read_statement(__package__, "insert_decision"), parameters)
+    return DecisionRecord(*cursor.fetchall()[0])
+
+
+def list_decisions(
+    cursor: Cursor,
+    *,
+    pipeline: str | None = None,
+    batch_id: int | None = None,
+    kind: DecisionKind | None = None,
+    is_pausing: bool = False,
+    limit: int | None = None,
+) -> list[DecisionRecord]:
+    """Return the decisions that are all of this, the newest first; ``is_pausing``: with which a pipeline is paused."""
+    parameters = {
+        "pipeline": pipeline,
+        "batch_id": batch_id,
+        "kind": kind,
+        "is_pausing": is_pausing,
+        "limit": limit,
+    }
+    cursor.execute(read_statement(__package__, "list_decisions"), parameters)
+    return [DecisionRecord(*row) for row in cursor]
+
+
+def find_pause(cursor: Cursor, pipeline: str) -> DecisionRecord | None:
+    """Return the decision that has paused the pipeline, None when it runs."""
+    return next(iter(list_decisions(cursor, pipeline=pipeline, is_pausing=True)), None)
+
+
+def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:
+    cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
+    stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
+    moved = [
+        f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
+        for each in ranges
+        if stored.get(each.partition) != each.start
+    ]
+    return PlanOvertakenError(
+        f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
+        f"meantime; look again with: batchledger plan {pipeline}.",
+        pipeline=pipeline,
+    )

@@ -1,0 +1,120 @@
+"""Decide where a rewind takes the positions: backwards only, and only to what Kafka still holds. Pure.
+
+A rewind opens the pipeline's next epoch. What the new epoch publishes replaces what earlier ones hold of the same
+offsets; rows that are not read again stay, unless the target is emptied.
+
+Worked example: ``orders[0]`` stands at 1800, its log begins at 1200. A rewind to the earliest offset takes it to 1200,
+one to ``orders[0]@1500`` to 1500; 1000 is gone, and 2000 would be a skip: both are refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from batchledger.batch import LogState, Position
+from batchledger.errors import DecisionRefusedError, ExpiredError, PositionConflictError
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, intersect
+from batchledger.planning import StartPolicy
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What somebody asks for: to begin again at the earliest offset, at a moment, or at an offset of each partition.
+
+    ``truncate``: empty the target too. ``allow_expired``: even if rows go that Kafka cannot give again.
+    """
+
+    to: Literal[StartPolicy.EARLIEST] | datetime | Offsets
+    truncate: bool = False
+    allow_expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRewind:
+    """Where the positions go, chosen while the pipeline was in ``epoch``; it is refused in any other."""
+
+    epoch: int
+    next_offset_by_partition: Offsets
+
+
+def resolve_rewind(
+    pipeline: str, rewind: Rewind, positions: Sequence[Position], log: LogState, found_at: Offsets
+) -> dict[TopicPartition, int]:
+    """Return the new next offset of each partition that the rewind is about; never beyond the present one.
+
+    ``found_at``: the first offset at or after the moment, absent when there is none. Raises DecisionRefusedError.
+    """
+    if not positions:
+        raise DecisionRefusedError(f"{pipeline} has read nothing yet, so there is nothing to rewind.")
+    if isinstance(rewind.to, Mapping):
+        offsets = dict(rewind.to)
+        _require_possible(pipeline, offsets, positions, log)
+    else:
+        starts = {each: held.log_start for each, held in log.log_by_partition.items()}
+        chosen = found_at if isinstance(rewind.to, datetime) else starts
+        offsets = {
+            each.partition: min(chosen.get(each.partition, each.next_offset), each.next_offset) for each in positions
+        }
+    left_out = [str(each.partition) for each in positions if each.partition not in offsets]
+    if rewind.truncate and left_out:
+        raise DecisionRefusedError(
+            f"--truncate empties the whole table of {pipeline}, but {', '.join(left_out)} would not be read again. "
+            "Name every partition, or leave --truncate out: rows are then replaced as they are read again."
+        )
+    return offsets
+
+
+def check_truncation(
+    pipeline: str, rewind: Rewind, offsets: Offsets, held: Sequence[OffsetRange], log: LogState
+) -> None:
+    """Raise ExpiredError when rows would be removed of offsets that Kafka does not hold any more."""
+    if not rewind.truncate or rewind.allow_expired:
+        return
+    starts = {each: state.log_start for each, state in log.log_by_partition.items()}
+    gone = intersect(held, [OffsetRange(each, 0, starts.get(each, offset)) for each, offset in offsets.items()])
+    if gone:
+        raise ExpiredError(
+            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(gone):,} offsets that "
+            f"Kafka has removed: {describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
+            "--truncate out to keep these rows, or give them up for good: --allow-expired.",
+            ranges=[str(each) for each in gone],
+        )
+
+
+def require_present(pipeline: str, rewind: ResolvedRewind, epoch: int, next_offsets: Offsets) -> None:
+    """Raise PositionConflictError unless the rewind fits what is stored now: same epoch, and backwards only."""
+    if rewind.epoch != epoch:
+        raise PositionConflictError(
+            f"{pipeline} was rewound by somebody else in the meantime: expected epoch {rewind.epoch}, found {epoch}. "
+            f"Nothing was changed; see who and why: batchledger batches {pipeline}"
+        )
+    ahead = [
+        f"{each} expected {offset} or more, found {next_offsets.get(each)}"
+        for each, offset in rewind.next_offset_by_partition.items()
+        if next_offsets.get(each, -1) < offset
+    ]
+    if ahead:
+        raise PositionConflictError(f"{pipeline} cannot be rewound forwards: {'; '.join(ahead)}. Nothing was changed.")
+
+
+def _require_possible(pipeline: str, offsets: Offsets, positions: Sequence[Position], log: LogState) -> None:
+    position_by_partition = {each.partition: each.next_offset for each in positions}
+    for partition, offset in offsets.items():
+        position = position_by_partition.get(partition)
+        if position is None:
+            known = ", ".join(str(each.partition) for each in positions)
+            raise DecisionRefusedError(f"{pipeline} has no position in {partition}; it has read {known}.")
+        log_start = log.log_by_partition[partition].log_start
+        if offset > position:
+            raise DecisionRefusedError(
+                f"{partition}@{offset} lies ahead: {pipeline} stands at {position}. A rewind goes backwards; to go on "
+                f'without offsets: batchledger skip {pipeline} "{partition} {position}..{offset}" --reason WHY.'
+            )
+        if offset < log_start:
+            raise DecisionRefusedError(
+                f"{partition}@{offset} cannot be read again: Kafka holds {partition} from {log_start} on. Rewind to "
+                f"{partition}@{log_start} or later."
+            )

@@ -1,0 +1,277 @@
+"""The Decisions port in memory, with every refusal of the real one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from batchledger import effects
+from batchledger.accounting import Balance, give_up_unexplained
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    Lane,
+    Position,
+    closed,
+    fenced_by,
+    published_already,
+    rows_visible,
+    still_held,
+)
+from batchledger.errors import TargetChangedError
+from batchledger.offsets import OffsetRange, find_gaps
+from batchledger.ports import Truncate
+from batchledger.rewind import ResolvedRewind, require_present
+from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
+from tests.fakes.ledger import (
+    find_open_batch,
+    find_stored,
+    move_positions,
+    now,
+    record_decision,
+    require_positions,
+)
+
+
+@dataclass(frozen=True)
+class MemoryDecisions:
+    """See the port."""
+
+    database: MemoryDatabase
+    is_kept: bool = True
+    clock: Callable[[], datetime] = now
+
+    @property
+    def rehearsal(self) -> "MemoryDecisions":
+        """See the port."""
+        return replace(self, is_kept=False)
+
+    def load_epoch(self, pipeline: str) -> int:
+        """See the port."""
+        return self.database.committed.epochs.get(pipeline, 0)
+
+    def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
+        """See the port."""
+        return sorted(_held(self.database.committed, pipeline))
+
+    def load_balances(self, batch_id: int) -> Sequence[Balance]:
+        """See the port."""
+        return find_stored(self.database.committed, batch_id).balances
+
+    def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port."""
+        return [each for each in self.database.committed.decisions.values() if each.batch_id == batch_id]
+
+    def find_pause(self, pipeline: str) -> DecisionRecord | None:
+        """See the port."""
+        return self.database.committed.pauses.get(pipeline)
+
+    def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
+        """See the port."""
+        return _find_given_up(self.database.committed, pipeline, ranges, kind)
+
+    def give_up(
+        self,
+        pipeline: str,
+        ranges: Sequence[OffsetRange],
+        kind: DecisionKind,
+        decision: Decision,
+        *,
+        first_positions: Sequence[Position] = (),
+        discard: int | None = None,
+    ) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            standing = _find_given_up(tables, pipeline, ranges, kind)
+            if standing is not None:
+                return Decided(standing, is_new=False)
+            concerned = find_open_batch(tables, pipeline)
+            if concerned and not {r.partition for r in concerned.ranges} & {r.partition for r in ranges}:
+                concerned = None
+            if concerned is not None:
+                if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
+                    raise still_held(concerned)
+                self._discard(tables, concerned, decision)
+            for position in first_positions:
+                tables.positions.setdefault((pipeline, position.partition), position)
+            require_positions(tables, pipeline, ranges, f"what is given up of {pipeline}")
+            batch = self._insert_given_up(tables, pipeline, ranges)
+            move_positions(tables, batch)
+            effect = effects.giving_up(ranges) | effects.discarding_too(concerned)
+            return Decided(record_decision(tables, batch, kind, decision, self.clock(), effect))
+
+    def accept(self, attempt: Attempt, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            stored = find_stored(tables, attempt.batch.batch_id)
+            if stored.batch.attempt != attempt.number or stored.batch.state is not BatchState.BLOCKED:
+                raise fenced_by(stored.batch, attempt)
+            accepted = give_up_unexplained(stored.balances)
+            batch = replace(stored.batch, state=BatchState.AUDITED)
+            tables.batches[batch.batch_id] = replace(stored, batch=batch, balances=accepted)
+            effect = effects.accepting(stored.batch, stored.balances, accepted)
+            return Decided(record_decision(tables, batch, DecisionKind.ACCEPT, decision, self.clock(), effect))
+
+    def discard(self, batch_id: int, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            stored = find_stored(tables, batch_id)
+            if stored.batch.state is BatchState.DISCARDED:
+                return Decided(_newest(tables, batch_id, DecisionKind.DISCARD), is_new=False)
+            if stored.batch.state is BatchState.PUBLISHED:
+                raise published_already(stored.batch)
+            if stored.has_rows:
+                raise rows_visible(stored.batch)
+            return Decided(self._discard(tables, stored.batch, decision))
+
+    def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            batch = find_stored(tables, batch_id).batch
+            if batch.state.is_final:
+                raise closed(batch, run)
+            for each in tables.decisions.values():
+                if (
+                    (each.batch_id, each.kind) == (batch_id, DecisionKind.RETRY)
+                    and each.after
+                    and each.after["run"] == run
+                ):
+                    return Decided(each, is_new=False)
+            effect = effects.retaking(batch, run)
+            return Decided(record_decision(tables, batch, DecisionKind.RETRY, decision, self.clock(), effect))
+
+    def rewind(
+        self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
+    ) -> Decided:
+        """See the port."""
+        offsets = rewind.next_offset_by_partition
+        with self._decide() as tables:
+            positions = {key[1]: each for key, each in tables.positions.items() if key[0] == pipeline}
+            found = {partition: each.next_offset for partition, each in positions.items()}
+            is_there = all(found.get(each) == offset for each, offset in offsets.items())
+            if is_there and not (truncate and _held(tables, pipeline)):
+                return Decided(None, is_new=False)
+            require_present(pipeline, rewind, tables.epochs.get(pipeline, 0), found)
+            open_batch = find_open_batch(tables, pipeline)
+            if open_batch is not None:
+                if truncate is None and find_stored(tables, open_batch.batch_id).has_rows:
+                    raise rows_visible(open_batch)
+                self._discard(tables, open_batch, decision)
+            effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
+            if truncate is not None:
+                effect |= effects.emptying(_truncate(tables, pipeline, truncate))
+            tables.epochs[pipeline] = rewind.epoch + 1
+            for partition, each in positions.items():
+                back = offsets.get(partition, each.next_offset)
+                tables.positions[pipeline, partition] = replace(
+                    each, next_offset=back, rewound_to=back, origin_offset=min(back, each.origin_offset)
+                )
+            effect |= effects.discarding_too(open_batch)
+            return Decided(record_decision(tables, pipeline, DecisionKind.REWIND, decision, self.clock(), effect))
+
+    def pause(self, pipeline: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            standing = tables.pauses.get(pipeline)
+            if standing is not None:
+                return Decided(standing, is_new=False)
+            effect = effects.pausing(is_paused=True)
+            record = record_decision(tables, pipeline, DecisionKind.PAUSE, decision, self.clock(), effect)
+            tables.pauses[pipeline] = record
+            return Decided(record)
+
+    def resume(self, pipeline: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            if tables.pauses.pop(pipeline, None) is None:
+                return Decided(None, is_new=False)
+            effect = effects.pausing(is_paused=False)
+            return Decided(record_decision(tables, pipeline, DecisionKind.RESUME, decision, self.clock(), effect))
+
+    @contextmanager
+    def _decide(self) -> Iterator[Tables]:
+        database = self.database if self.is_kept else MemoryDatabase(self.database.committed)
+        with database.transaction() as tables:
+            yield tables
+
+    def _discard(self, tables: Tables, batch: Batch, decision: Decision) -> DecisionRecord:
+        stored = find_stored(tables, batch.batch_id)
+        tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+        effect = effects.discarding(batch)
+        return record_decision(tables, batch, DecisionKind.DISCARD, decision, self.clock(), effect)
+
+    def _insert_given_up(self, tables: Tables, pipeline: str, ranges: Sequence[OffsetRange]) -> Batch:
+        batch = Batch(
+            batch_id=max(tables.batches, default=0) + 1,
+            pipeline=pipeline,
+            lane=Lane.LIVE,
+            state=BatchState.PUBLISHED,
+            attempt=0,
+            attempt_run=None,
+            ranges=tuple(sorted(ranges)),
+            lag_left_records=0,
+            planned_at=self.clock(),
+        )
+        tables.batches[batch.batch_id] = StoredBatch(
+            batch,
+            balances=tuple(Balance(each, accepted_loss=len(each)) for each in batch.ranges),
+            published_at=self.clock(),
+            held=tuple(find_gaps(_held(tables, pipeline), within=batch.ranges)),
+            epoch=tables.epochs.get(pipeline, 0),
+        )
+        return batch
+
+
+@dataclass(frozen=True)
+class MemoryTarget:
+    """See the port."""
+
+    connection: Tables
+    pipeline: str
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        earlier = self.connection.target_by_pipeline[self.pipeline]
+        if earlier[1] != identity:
+            raise TargetChangedError(f"{self.pipeline} published to {earlier[0]} before; {name} is another table.")
+
+    def forget_target(self) -> None:
+        """See the port."""
+        del self.connection.target_by_pipeline[self.pipeline]
+
+
+def _truncate(tables: Tables, pipeline: str, truncate: Truncate) -> int:
+    rows = truncate(MemoryTarget(tables, pipeline)) if pipeline in tables.target_by_pipeline else 0
+    for batch_id, stored in tables.batches.items():
+        if stored.batch.pipeline == pipeline:
+            tables.batches[batch_id] = replace(stored, held=())
+            tables.duplicates.pop(batch_id, None)
+    tables.quarantine = {key: row for key, row in tables.quarantine.items() if key[0] != pipeline}
+    return rows
+
+
+def _held(tables: Tables, pipeline: str) -> list[OffsetRange]:
+    return [each for stored in tables.batches.values() if stored.batch.pipeline == pipeline for each in stored.held]
+
+
+def _newest(tables: Tables, batch_id: int, kind: DecisionKind) -> DecisionRecord | None:
+    found = [each for each in tables.decisions.values() if (each.batch_id, each.kind) == (batch_id, kind)]
+    return found[-1] if found else None
+
+
+def _find_given_up(
+    tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind
+) -> DecisionRecord | None:
+    epoch = tables.epochs.get(pipeline, 0)
+    for batch_id, stored in tables.batches.items():
+        is_of_epoch = stored.batch.pipeline == pipeline and stored.epoch == epoch
+        if is_of_epoch and stored.batch.state is BatchState.PUBLISHED and set(stored.batch.ranges) == set(ranges):
+            found = _newest(tables, batch_id, kind)
+            if found is not None:
+                return found
+    return None

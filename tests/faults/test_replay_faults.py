@@ -1,0 +1,98 @@
+"""A replay that is killed for real leaves old rows or new ones, never something between; readers never see a gap."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.batch import DeliveryMode
+from batchledger.errors import ExpiredError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.replay import Replay
+from batchledger.wiring import verify_pipeline
+from tests.fakes.crash import replay_crash_points
+from tests.faults.run_and_die import publish_again, run_until_killed
+from tests.support import TestPipeline, Workplace, delete_records
+
+SINKS = {"append": {}, "upsert": {"mode": "upsert", "key": ["message_id"]}}
+
+
+def everything(pipeline: TestPipeline) -> Replay:
+    """The whole topic of a pipeline with two partitions."""
+    half = len(pipeline.sent) // 2
+    return Replay(tuple(OffsetRange(TopicPartition(pipeline.name, number), 0, half) for number in range(2)))
+
+
+def read_owners(pipeline: TestPipeline) -> dict[str, int]:
+    """Which batch wrote the row of each record."""
+    return dict(pipeline.query("select message_id, _batch_id from {target}"))
+
+
+@pytest.mark.parametrize("mode", SINKS)
+def test_replay_killed_at_every_point_leaves_old_rows_or_new_ones(workplace: Workplace, mode: str) -> None:
+    """I8: after each SIGKILL the target is in one of two states, and the same run, repeated, ends in the new one."""
+    pipeline = workplace.create(sink=SINKS[mode])
+    pipeline.send(40)
+    run_batch.run_once(pipeline.platform(), "live")
+    positions = pipeline.platform().ledger.load_positions(pipeline.name)
+    for point in replay_crash_points():
+        before = read_owners(pipeline)
+        run_until_killed(pipeline.name, f"killed at {point}", point, everything(pipeline))
+        after = read_owners(pipeline)
+        assert after == before or len(set(after.values())) == 1, point
+        assert (after == before) == (point != "committed")
+        pipeline.assert_exact()
+        batch = publish_again(pipeline.platform(), everything(pipeline), f"killed at {point}")
+        assert set(read_owners(pipeline).values()) == {batch.batch_id}
+        pipeline.assert_exact()
+    assert pipeline.platform().ledger.load_positions(pipeline.name) == positions
+    assert pipeline.list_staging() == []
+
+
+def test_readers_see_every_row_once_while_replays_replace_them(workplace: Workplace) -> None:
+    """A reader counts as fast as it can; the number never changes."""
+    pipeline = workplace.create()
+    pipeline.send(2000)
+    run_batch.run_once(pipeline.platform(), "live")
+    seen: Counter[tuple[int, ...]] = Counter()
+    is_over = threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            seen.update(pipeline.query("select count(*), count(distinct message_id) from {target}"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(3):
+            publish_again(pipeline.platform(), everything(pipeline), f"again-{number}")
+    finally:
+        is_over.set()
+        reader.join()
+    assert seen.keys() == {(2000, 2000)}
+    assert seen.total() > 10
+
+
+def test_rows_that_a_crash_lost_in_at_most_once_come_back_by_a_replay(workplace: Workplace) -> None:
+    pipeline = workplace.create(delivery=str(DeliveryMode.AT_MOST_ONCE))
+    pipeline.send(40)
+    run_until_killed(pipeline.name, "killed", "between_commits")
+    assert not verify_pipeline(pipeline.config).holds
+    publish_again(pipeline.platform(), everything(pipeline), "again")
+    pipeline.assert_exact()
+
+
+def test_replay_of_what_retention_partly_removed_is_refused_or_exact_about_the_rest(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(40)
+    run_batch.run_once(pipeline.platform(), "live")
+    before = read_owners(pipeline)
+    delete_records(workplace.kafka_options, pipeline.name, 0, 7)
+    asked = everything(pipeline)
+    with pytest.raises(ExpiredError, match=rf"7 offsets of these: {pipeline.name}\[0\] 0\.\.7"):
+        publish_again(pipeline.platform(), asked, "refused")
+    assert read_owners(pipeline) == before
+    batch = publish_again(pipeline.platform(), Replay(asked.what, allow_expired=True), "allowed")
+    assert Counter(read_owners(pipeline).values()) == {min(before.values()): 7, batch.batch_id: 33}
+    pipeline.assert_exact()
