@@ -65,9 +65,9 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
 
     config = load_pipeline(pipeline)
     platform, done = build_platform(config), []
-    for number, request in enumerate(requests):
+    for request in requests:
         run = run_name()
-        batch = run_batch.plan_replay(platform, request, run, decision, key=f"{run}__{number}")
+        batch = run_batch.plan_replay(platform, request, run, decision, key=run)
         if batch is not None:
             run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
             done.append(load_batch_history(ledger_dsn(config), batch.batch_id))

@@ -170,8 +170,8 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
-    offsets = f"{count_offsets(batch.ranges):,} offsets"
-    logger.info("%s planned, a replay of %s: %s, %s", batch.label, replay, offsets, describe_ranges(batch.ranges))
+    offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
+    logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
     logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
     platform.crash("plan_stored")
     return batch

@@ -112,6 +112,10 @@ def test_records_in_quarantine_are_listed_tried_again_with_another_schema_and_dr
         (1, 3_000_000_000),
         (4, 3_000_000_000),
     ]
+    times = "select count(*) from {target} where _timestamp between now() - interval '1 hour' and now()"
+    assert pipeline.query(times) == [(5,)]
+    headers = "select headers::text from batchledger.quarantine where pipeline = %s"
+    assert json.loads(pipeline.query(headers, pipeline.name)[0][0]) == [{"key": "h", "value": "/w=="}]
     (left,) = ask("quarantine", "list", pipeline.name)["records"]
     assert (left["offset"], left["batch_id"]) == (3, done["batch_id"])
     assert ask("verify", pipeline.name)["holds"]
