@@ -122,7 +122,7 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = run_batch.find_replaced_rows(platform, planned.ranges)
-    display.show_plan(pipeline, planned, threats, now, replaced=replaced, as_json=as_json)
+    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced)
 
 
 @app.command()

@@ -75,9 +75,9 @@ def show_plan(
     planned: Plan | Batch,
     threats: Threats,
     now: datetime,
-    *,
-    replaced: Sequence[ReplacedRows],
     as_json: bool,
+    *,
+    replaced: Sequence[ReplacedRows] = (),
 ) -> None:
     """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records."""
     open_batch = planned if isinstance(planned, Batch) else None
@@ -89,6 +89,7 @@ def show_plan(
                 "ranges": [range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
                 "replaced": replaced_as_json(replaced),
+                "size": None if isinstance(planned, Batch) else planned.size,
                 "threats": threats_as_json(threats),
             }
         )
@@ -127,6 +128,8 @@ def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None)
     print_out(table)
     if planned.lag_left_records:
         print_out(f"{planned.lag_left_records:,} more stay for later batches.")
+    if isinstance(planned, Plan) and planned.size:
+        print_out(f"Size: {planned.size}.")
 
 
 def threats_as_json(threats: Threats) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from batchledger.batch import (
 )
 from batchledger.comparison import Comparison
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.rewind import ResolvedRewind
 
@@ -184,6 +185,13 @@ class Ledger(Protocol):
 
     def seconds_since_published(self, pipeline: str) -> float | None:
         """Return how long ago the pipeline last published, None when it never has."""
+
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """Return what the newest ``limit`` published live batches took, the newest first.
+
+        Those that nobody executed (an accepted loss) are left out, and so are those during which the clock was set
+        back. The cost does not depend on how many batches there have been.
+        """
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """Return the live batch that is neither published nor discarded; there is at most one."""

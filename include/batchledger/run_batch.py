@@ -54,6 +54,7 @@ from batchledger.ownership import (
     load_batch,
     own_attempt,
 )
+from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.pipeline import Platform, StageStep, load_positions
 from batchledger.planning import (
     Plan,
@@ -94,8 +95,11 @@ def preview(platform: Platform, max_records: int | None = None) -> Plan:
     check_source(rules.name, tuple(stored.values()), log, rules.topics)
     first = _choose_first_positions(platform, stored, log)
     check_source(rules.name, first, log, rules.topics)
-    limits = rules.limits if max_records is None else replace(rules.limits, max_records=max_records)
-    return plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
+    size = _choose_size(platform) if max_records is None else None
+    most = size.records if size else max_records
+    limits = rules.limits if most is None else replace(rules.limits, max_records=most)
+    planned = plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
+    return replace(planned, size=size)
 
 
 def preview_replay(platform: Platform, replay: Replay) -> Plan:
@@ -148,6 +152,8 @@ def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: 
     planned = preview(platform, max_records)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
+        if planned.size:
+            logger.info("%s: %s", platform.rules.name, planned.size)
         planned = replace(planned, delivery=platform.rules.delivery)
         return platform.ledger.store_plan(platform.rules.name, planned, run, decision)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
@@ -383,6 +389,15 @@ def _check_before_reading(platform: Platform, batch: Batch) -> None:
     else:
         check_identity(positions, log)
         check_readable(batch, log)
+
+
+def _choose_size(platform: Platform) -> BatchSize | None:
+    """Return how many records the pipeline's target duration allows; None when it has no target."""
+    limits = platform.rules.limits
+    if limits.target_duration_seconds is None:
+        return None
+    paces = platform.ledger.load_paces(platform.rules.name, PACES_CONSIDERED)
+    return choose_size(paces, limits.target_duration_seconds, limits.min_records, limits.max_records)
 
 
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:

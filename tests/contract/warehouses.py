@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -76,6 +76,9 @@ class Warehouse(Protocol):
 
     def widen_target(self, column: str) -> None:
         """Add a text column to the target."""
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        """Let the newest attempt of a published batch have been opened so long before the publication."""
 
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
@@ -154,6 +157,13 @@ class MemoryWarehouse:
             tables.targets[self.table] = replace(
                 target, schema=target.schema.append(pa.field(column, pa.string())), rows=rows
             )
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        with self.database.transaction() as tables:
+            stored = tables.batches[batch_id]
+            assert stored.published_at is not None
+            opened_at = stored.published_at - timedelta(seconds=seconds)
+            tables.batches[batch_id] = replace(stored, opened_at=opened_at)
 
     def replace_target(self) -> None:
         with self.database.transaction() as tables:
@@ -265,6 +275,14 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             widen = sql.SQL("alter table {} add column {} text")
             connection.execute(widen.format(self._target, sql.Identifier(column)))
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        query = (
+            "update batchledger.attempt a set opened_at = b.published_at - make_interval(secs => %s) "
+            "from batchledger.batch b where b.batch_id = %s and a.batch_id = b.batch_id and a.number = b.attempt"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(query, [seconds, batch_id])
 
     def replace_target(self) -> None:
         with psycopg.connect(self.dsn) as connection:

@@ -45,6 +45,7 @@ class StoredBatch:
     batch: Batch
     reported_rows: int | None = None
     balances: tuple[Balance, ...] = ()
+    opened_at: datetime | None = None
     published_at: datetime | None = None
     has_rows: bool = False
     held: tuple[OffsetRange, ...] = ()

@@ -39,7 +39,8 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 
@@ -89,6 +90,20 @@ class MemoryLedger:
             if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
         ]
         return (self.clock() - max(moments)).total_seconds() if moments else None
+
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """See the port."""
+        published = [
+            (each.published_at, each.opened_at, each.batch)
+            for each in self.database.committed.batches.values()
+            if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
+        ]
+        newest = sorted(published, key=lambda each: each[0], reverse=True)[:limit]
+        return [
+            Pace(count_offsets(batch.ranges), (published_at - opened_at).total_seconds())
+            for published_at, opened_at, batch in newest
+            if opened_at is not None and published_at > opened_at
+        ]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
@@ -215,7 +230,9 @@ class MemoryLedger:
             if found.state.is_final:
                 raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
-            tables.batches[batch_id] = replace(stored, batch=taken, reported_rows=None, balances=())
+            tables.batches[batch_id] = replace(
+                stored, batch=taken, opened_at=self.clock(), reported_rows=None, balances=()
+            )
             return Attempt(taken, taken.attempt, run)
 
     def mark_failed(self, attempt: Attempt, reason: str) -> None:

@@ -49,6 +49,7 @@ from batchledger.ledger.rows import (
 )
 from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 
 _PUBLICATION_WAITS = {Lane.LIVE: "2min", Lane.REPLAY: "10min"}
@@ -75,6 +76,12 @@ class PostgresLedger:
             )
             row = cursor.fetchone()
             return row[0] if row else None
+
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """See the port."""
+        with transaction(self.dsn, f"load what the newest batches of {pipeline} took") as cursor:
+            cursor.execute(read_statement(__package__, "load_paces"), {"pipeline": pipeline, "limit": limit})
+            return [Pace(*row) for row in cursor]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
