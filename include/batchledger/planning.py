@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DeliveryMode, Lane, LogState, Position, TopicIdentity
+from batchledger.batch import DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.pacing import BatchSize
@@ -42,7 +42,8 @@ class Plan:
 
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
     last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
-    ``expired`` is what a replay leaves out because Kafka has removed it. ``size`` is what a target duration allowed.
+    ``expired`` is what a replay leaves out because Kafka has removed it; one that ``is_dry_run`` is never published.
+    ``size`` is what a target duration allowed.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -53,6 +54,15 @@ class Plan:
     lane: Lane = Lane.LIVE
     expired: tuple[OffsetRange, ...] = ()
     size: BatchSize | None = None
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
+
+    @property
+    def request_kind(self) -> DecisionKind:
+        """What somebody decides who asks for this replay."""
+        if self.is_dry_run:
+            return DecisionKind.DRY_RUN
+        return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
 
     @property
     def is_empty(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -72,6 +73,9 @@ class Warehouse(Protocol):
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         """Change a position behind the ledger's back."""
+
+    def widen_target(self, column: str) -> None:
+        """Add a text column to the target."""
 
     def stretch(self, batch_id: int, seconds: float) -> None:
         """Let the newest attempt of a published batch have been opened so long before the publication."""
@@ -145,6 +149,14 @@ class MemoryWarehouse:
         with self.database.transaction() as tables:
             key = (self.pipeline, partition)
             tables.positions[key] = replace(tables.positions[key], next_offset=next_offset)
+
+    def widen_target(self, column: str) -> None:
+        with self.database.transaction() as tables:
+            target = tables.targets[self.table]
+            rows = tuple({**row, column: None} for row in target.rows)
+            tables.targets[self.table] = replace(
+                target, schema=target.schema.append(pa.field(column, pa.string())), rows=rows
+            )
 
     def stretch(self, batch_id: int, seconds: float) -> None:
         with self.database.transaction() as tables:
@@ -258,6 +270,11 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             values = [next_offset, next_offset, self.pipeline, partition.topic, partition.partition]
             connection.execute(query, values)
+
+    def widen_target(self, column: str) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            widen = sql.SQL("alter table {} add column {} text")
+            connection.execute(widen.format(self._target, sql.Identifier(column)))
 
     def stretch(self, batch_id: int, seconds: float) -> None:
         query = (

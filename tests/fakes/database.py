@@ -49,6 +49,7 @@ class StoredBatch:
     published_at: datetime | None = None
     has_rows: bool = False
     held: tuple[OffsetRange, ...] = ()
+    dropped: tuple[OffsetRange, ...] = ()
     epoch: int = 0
     planned_by: str = ""
     request_key: str | None = None

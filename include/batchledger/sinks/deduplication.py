@@ -63,12 +63,16 @@ class PostgresDeduplication:
         """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6)."""
         parameters, replaced = self._parameters(attempt), find_replaced(cursor, attempt)
         if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
-            self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
-            self._judge(cursor, attempt)
+            self._judge_taken_over(cursor, attempt, replaced)
             cursor.execute(read_statement(__package__, "count_judged"), parameters)
         else:
             cursor.execute(read_sql("count_duplicates").format(keyed=self._keyed(attempt)), parameters)
         return [count for (count,) in cursor]
+
+    def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
+        self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
+        return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
     def recall(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
         """Keep what was decided about the records that the batch takes over; their rows have been withdrawn."""
@@ -103,6 +107,10 @@ class PostgresDeduplication:
         if held:
             rows = read_sql("select_missing").format(accepted=sql.SQL("({})").format(rows))
         return AcceptedRows(sql.SQL("({}) accepted").format(rows), held, dropped)
+
+    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
+        self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
+        self._judge(cursor, attempt)
 
     def _recall(
         self,
