@@ -52,7 +52,7 @@ class PostgresUpsert:
             )
 
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        """Remove the tombstones of the batch's ranges that are another batch's; the rows have been withdrawn."""
+        """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
         batch = attempt.batch
         cursor.execute(
             "create temporary table batchledger_withdrawn_key on commit drop as "
@@ -60,7 +60,7 @@ class PostgresUpsert:
         )
         cursor.execute(
             read_sql("withdraw_keys").format(key_hash=hash_of(self.rules.key)),
-            {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)},
+            {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
         )
 
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ class PostgresUpsert:
         """
         cursor.execute(sql.SQL("select count(*) from {}").format(rows))
         accepted = int(cursor.fetchall()[0][0])
-        self._collapse(cursor, rows, columns)
+        self._collapse(cursor, attempt, rows, columns)
         self._require_keys(cursor, attempt)
         has_deleted = DELETED_COLUMN in columns
         parts = self._parts([each for each in columns if each != DELETED_COLUMN])
@@ -98,7 +98,9 @@ class PostgresUpsert:
                 lost,
             )
 
-    def _collapse(self, cursor: psycopg.Cursor[Any], rows: sql.Composable, columns: Sequence[str]) -> None:
+    def _collapse(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]
+    ) -> None:
         is_by_offset = self.rules.version is VersionBy.OFFSET
         apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
         has_deleted = DELETED_COLUMN in columns
@@ -109,6 +111,7 @@ class PostgresUpsert:
                 columns=join_names([each for each in columns if each != DELETED_COLUMN]),
                 deleted=deleted if has_deleted else sql.Literal(False),
                 key_hash=hash_of(self.rules.key),
+                pipeline=sql.Literal(attempt.batch.pipeline),
                 rows=rows,
                 newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
             )
