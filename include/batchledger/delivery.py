@@ -76,6 +76,8 @@ def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication
     batch = publication.attempt.batch
     replaced = publication.find_replaced() if _Part.POSITIONS in parts else ()
     if replaced or batch.lane is Lane.REPLAY:
+        # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
+        parts = frozenset(_Part)
         publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
         platform.crash("rows_withdrawn")
     if _Part.POSITIONS in parts:

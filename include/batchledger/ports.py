@@ -149,6 +149,8 @@ class Publication(Protocol):
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
 
+        Of the batch itself nothing is visible from here on either: its rows were withdrawn too.
+
         ``removed_rows``: how many offsets of each had rows in the target, as the sink has removed them.
         """
 
@@ -438,8 +440,9 @@ class Sink(Protocol):
         """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """Remove every row of the batch's ranges that is another batch's, before ``publish`` writes the new ones (I8).
+        """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
 
+        Its own are among them when an earlier commit of it has written them, at least once.
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
         """

@@ -389,6 +389,7 @@ def test_rewind_takes_named_partitions_back_and_opens_the_next_epoch_where_the_o
 
 
 def test_i8_what_the_new_epoch_publishes_replaces_the_old_rows_and_nothing_else(warehouse: Warehouse) -> None:
+    """S130: only a person goes back below the position, in an epoch of its own."""
     old = life.take_to_published(warehouse, FIRST, OTHER).batch.batch_id
     rewind(warehouse, {ORDERS_0: 1})
     new = life.take_to_published(warehouse, OffsetRange(ORDERS_0, 1, 4), run="run-2").batch.batch_id

@@ -1,10 +1,13 @@
 """What ledger and sink promise to a replay: it takes over exactly its ranges, from whoever holds them."""
 
+from datetime import timedelta
+
 import pytest
 
 from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane
 from batchledger.errors import FencedError, PositionConflictError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_rules import Deduplication
 from tests.contract.life import (
     apply,
     audit,
@@ -138,6 +141,24 @@ def test_live_batch_takes_over_from_a_replay_that_read_ahead(warehouse: Warehous
         ahead.batch.batch_id, live.batch.batch_id
     )}  # fmt: skip
     assert held == {ahead.batch.batch_id: {4, 5, 9, 10, 11}, live.batch.batch_id: {6, 7, 8}}
+    assert warehouse.prove().findings == ()
+
+
+@pytest.mark.parametrize(
+    "deduplication", [None, Deduplication(("message_id",), timedelta(days=1))], ids=["no keys", "keys"]
+)
+def test_batch_that_takes_over_withdraws_what_its_own_first_commit_has_written(
+    warehouse: Warehouse, deduplication: Deduplication | None
+) -> None:
+    """As at_least_once it has committed rows; a replay has replaced some of them; then it publishes everything."""
+    warehouse = warehouse.with_rules(deduplication)
+    live = take_to_audited(warehouse, FIRST)
+    with warehouse.ledger.publication(live) as publication:
+        warehouse.sink.publish(publication)
+        publication.mark_rows()
+    publish(warehouse, take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 4, 6)))
+    publish(warehouse, live)
+    assert owners(warehouse) == dict.fromkeys(rows_of([FIRST]), live.batch.batch_id)
     assert warehouse.prove().findings == ()
 
 

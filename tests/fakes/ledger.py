@@ -46,12 +46,13 @@ from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement,
 
 
 class Protection(Enum):
-    """A refusal that keeps one invariant."""
+    """A refusal, or a step of a publication, that keeps one invariant."""
 
     POSITIONS_COMPARED = auto()
     OVERLAPS_REFUSED = auto()
     BALANCE_REQUIRED = auto()
     ATTEMPTS_FENCED = auto()
+    REPLACED_RELEASED = auto()
 
 
 ALL_PROTECTIONS = frozenset(Protection)
@@ -371,9 +372,11 @@ class MemoryPublication:
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """See the port."""
         batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
+        batches[mine] = replace(self._stored, has_rows=False)
         for each, rows in zip(replaced, removed_rows, strict=True):
             other = batches[each.batch_id]
-            batches[each.batch_id] = replace(other, held=tuple(find_gaps([each.range], within=other.held)))
+            if Protection.REPLACED_RELEASED in self.protections:
+                batches[each.batch_id] = replace(other, held=tuple(find_gaps([each.range], within=other.held)))
             set_aside = [
                 key
                 for key in self.connection.quarantine

@@ -159,12 +159,12 @@ class MemorySink:
             tables.recalled[attempt.batch.batch_id] = recall(tables, old, replaced, self.deduplication)
         if old:
             target = tables.targets[self.table]
-            kept = tuple(row for row in target.rows if not _is_of_another(row, attempt))
+            kept = tuple(row for row in target.rows if not _is_within(row, attempt))
             tables.targets[self.table] = replace(target, rows=kept)
         tables.deleted_keys = {
             key: row
             for key, row in tables.deleted_keys.items()
-            if key[0] != attempt.batch.pipeline or not _is_of_another(row, attempt)
+            if key[0] != attempt.batch.pipeline or not _is_within(row, attempt)
         }
         removed = {(row["_batch_id"], coordinate_of(row)) for row in old}
         return [
@@ -246,9 +246,9 @@ class MemorySink:
         return judge(tables, attempt, rows, self.deduplication, recalled)
 
     def _find_old(self, tables: Tables, attempt: Attempt) -> Sequence[Row]:
-        """Return the rows that other batches wrote in the ranges of this one."""
+        """Return the rows in the ranges of the batch, whoever wrote them."""
         target = tables.targets.get(self.table)
-        return [row for row in target.rows if _is_of_another(row, attempt)] if target else []
+        return [row for row in target.rows if _is_within(row, attempt)] if target else []
 
     def read_target(self) -> Sequence[Row]:
         """Return what a reader of the target sees now."""
@@ -274,8 +274,8 @@ def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
     return bool(replaced) or attempt.batch.lane is Lane.REPLAY
 
 
-def _is_of_another(row: Row, attempt: Attempt) -> bool:
-    return row["_batch_id"] != attempt.batch.batch_id and _range_of(row, attempt) is not None
+def _is_within(row: Row, attempt: Attempt) -> bool:
+    return _range_of(row, attempt) is not None
 
 
 def _range_of(row: Row, attempt: Attempt) -> OffsetRange | None:

@@ -1,7 +1,7 @@
 """The Stager and Auditor ports in memory: JSON records with a ``message_id``, and every integrity check judged."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,10 @@ def keep_all(rows: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class MemoryStager:
-    """See the port. ``alter`` stands between decoding and writing: a transform, or a fault that a test plants."""
+    """See the port. ``alter`` stands between decoding and writing: a transform, or a fault that a test plants.
+
+    ``decode`` makes columns of a value; what it refuses is quarantined.
+    """
 
     broker: MemoryBroker
     evidence: Evidence
@@ -46,6 +49,7 @@ class MemoryStager:
     schema: pa.Schema = ROW_SCHEMA
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     key: tuple[str, ...] = ()
+    decode: Callable[[bytes], Mapping[str, Any]] = json.loads
 
     def stage(self, attempt: Attempt) -> Staged:
         """See the port. One task a range."""
@@ -99,7 +103,7 @@ class MemoryStager:
     def _columns_of(self, record: Record) -> dict[str, Any]:
         names = [name for name in self.schema.names if name not in PROVENANCE_COLUMNS]
         if record.value is not None:
-            decoded = json.loads(record.value)
+            decoded = self.decode(record.value)
             columns = {name: decoded.get(name) for name in names} | {"message_id": decoded["message_id"]}
         elif self.tombstones is TombstonePolicy.KEEP:
             columns = dict.fromkeys(names)

@@ -6,19 +6,31 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from batchledger import run_batch
-from batchledger.batch import Decision, DeliveryMode
+from batchledger.batch import Decision, DeliveryMode, Lane
 from batchledger.decisions import accept_loss
-from batchledger.errors import BatchBlockedError, LossError, TopicChangedError
+from batchledger.errors import BatchBlockedError, ExpiredError, LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits
+from batchledger.replay import Replay
 from tests.fakes.crash import SimulatedCrashError
 from tests.fakes.ledger import CommitFault
-from tests.fakes.work import Rows, keep_all
 from tests.machine.invariants import Invariants, Slice
-from tests.machine.model import Kind
-from tests.machine.processes import Process, Step
-from tests.machine.reach import crash_at, in_state, reply_lost
-from tests.machine.worlds import TOPIC, MachineWorld
+from tests.machine.model import Kind, spell_out
+from tests.machine.processes import Process, Request, Step
+from tests.machine.reach import (
+    AHEAD,
+    BEFORE_ORIGIN,
+    EXPIRED_WHEN_ASKED,
+    EXPIRED_WHEN_STORED,
+    REPAIRED,
+    crash_at,
+    in_state,
+    reply_lost,
+    took_over,
+)
+from tests.machine.releases import FIRST, Release, encode
+from tests.machine.stored import Span, StoredBatch
+from tests.machine.worlds import BEFORE_START, TOPIC, MachineWorld
 
 OpenWorld = Callable[[DeliveryMode, Limits], MachineWorld]
 
@@ -35,19 +47,27 @@ class Actions(Invariants):
         self.world: MachineWorld | None = None
         self._open_world = open_world
         self._alarms = 0
+        self._release_by_attempt: dict[tuple[int, int], Release] = {}
 
-    def open(self, origins: list[int], limit: int, published: int) -> None:
-        """Begin: a few records lie in each partition, and so many batches are published already."""
+    def open(self, gone: list[int], old: int, limit: int, published: int) -> None:
+        """Begin: a few records lie in each partition, and so many batches are published already.
+
+        Of each partition the first offsets are ``gone``; ``old`` records behind them are from before the pipeline
+        starts, so that only a replay can publish them.
+        """
         self.world = self._open_world(self.delivery, Limits(max_records=limit))
-        self.world.broker.create_topic(TOPIC, len(origins))
-        for origin in origins:
-            partition = self.model.add_partition(origin)
-            self.world.broker.append_holes(named(partition), origin)
-            self.world.broker.expire(named(partition), origin)
+        self.world.broker.create_topic(TOPIC, len(gone))
+        for count in gone:
+            partition = self.model.add_partition(count)
+            self.world.broker.append_holes(named(partition), count)
+            self.world.broker.expire(named(partition), count)
+            before = [encode(Kind.GOOD, each) for each in self.model.write(partition, Kind.GOOD, old)]
+            self.world.broker.append(named(partition), *before, timestamp=BEFORE_START)
+            self.model.origin[partition] = count + old
             self.write(partition, Kind.GOOD, 20)
         for number in range(published):
             run_batch.run_once(self.world.platform(), f"before {number}")
-        self.look()
+            self.look()
 
     @property
     def alive(self) -> list[Process]:
@@ -56,8 +76,9 @@ class Actions(Invariants):
 
     @property
     def open_batch(self) -> int | None:
-        """The batch that is neither published nor discarded."""
-        open_batches = [n for n, each in self.stored.batches.items() if each.state not in ("published", "discarded")]
+        """The live batch that is neither published nor discarded."""
+        batches = self.stored.batches.items()
+        open_batches = [number for number, each in batches if each.lane is Lane.LIVE and not each.is_over]
         assert len(open_batches) <= 1, open_batches
         return open_batches[0] if open_batches else None
 
@@ -74,8 +95,7 @@ class Actions(Invariants):
     def write(self, partition: int, kind: Kind, count: int) -> None:
         """Let a producer write so many records."""
         ids = self.model.write(partition, kind, count)
-        values = map(encode, ids) if kind is Kind.GOOD else (b"no JSON" for _ in ids)
-        self.world.broker.append(named(partition), *values)
+        self.world.broker.append(named(partition), *(encode(kind, each) for each in ids))
 
     def decide(self, partition: int, outcome: Kind) -> None:
         """End the open transaction of a partition."""
@@ -90,21 +110,41 @@ class Actions(Invariants):
 
     def accept(self, partition: int, start: int, until: int) -> None:
         """Let a person give up these offsets, and what the open batch holds of them."""
-        accept_loss(self.world.platform(), [OffsetRange(named(partition), start, until)], BY_ANA, self.open_batch)
-        self.model.give_up(partition, start, until)
+        lost = [OffsetRange(named(partition), start, until)]
+        decided = accept_loss(self.world.platform(), lost, BY_ANA, self.open_batch)
+        self.model.losses.add(decided.record.batch_id)
         self.look()
 
-    def launch(self, kind: str, alter: Callable[[Rows], Rows] = keep_all) -> Process:
-        """Return a new run, which has not moved yet; ``alter`` is its transform."""
-        return self._add(Process(f"{kind}-{len(self.processes)}", self.world.platform(alter)))
+    def launch(self, release: Release = FIRST) -> Process:
+        """Return a new run, which has not moved yet."""
+        return self._add(Process(self._name("run"), self.world.platform(release), release))
+
+    def launch_replay(self, ranges: list[Span], release: Release = FIRST, run: str | None = None) -> Process:
+        """Return a new run that publishes ranges again, or an old one that is asked anew; it has not moved yet.
+
+        What is gone of the ranges is left out when it is asked anew.
+        """
+        what = tuple(OffsetRange(named(partition), start, until) for partition, start, until in ranges)
+        key = self._name("replay")
+        request = Request(Replay(what, allow_expired=run is not None), key)
+        platform = self.world.platform(release)
+        return self._add(Process(run or key, platform, release, lane=Lane.REPLAY, request=request))
 
     def relaunch(self, process: Process) -> Process:
-        """Return a second execution of the step that a run is at, or has ended with."""
-        return self._add(Process(process.run, self.world.platform(), process.batch_id, process.step))
+        """Return a second execution of the step that a run is at, or has ended with, by the first release."""
+        again = Process(
+            process.run, self.world.platform(), FIRST, process.batch_id, process.step, process.lane, process.request
+        )
+        return self._add(again)
 
-    def take_by_hand(self) -> Process:
-        """Return a run by which a person takes the open batch again."""
-        return self._add(Process(f"by-hand-{len(self.processes)}", self.world.platform(), self.open_batch, Step.STAGE))
+    def take_by_hand(self, batch_id: int | None = None) -> Process:
+        """Return a run by which a person takes a batch again, the open live one if no other is named."""
+        number = self.open_batch if batch_id is None else batch_id
+        lane = self.stored.batches[number].lane
+        return self._add(Process(self._name("by-hand"), self.world.platform(), FIRST, number, Step.STAGE, lane))
+
+    def _name(self, kind: str) -> str:
+        return f"{kind}-{len(self.processes)}"
 
     def crash_at(self, process: Process, point: str) -> None:
         """Let a process go on until it dies at a crash point; one that does not get there ends as it would anyway."""
@@ -118,37 +158,91 @@ class Actions(Invariants):
         left = slices
         while not process.is_over and left > 0:
             left -= 1
-            paused_at, held, fault, before = process.paused_at, process.holds, process.commit_fault, self.stored
-            process.advance()
-            self.look()
-            self.slices.append(
-                Slice(
-                    process=process,
-                    paused_at=paused_at,
-                    held=held,
-                    step=process.step,
-                    error=process.error,
-                    has_lost_reply=process.commit_fault is not fault,
-                    before=before,
-                    after=self.stored,
-                )
-            )
-            if fault is not None and process.commit_fault is not fault:
-                self.reached[reply_lost(fault, process.commits + (fault is CommitFault.BEFORE))] += 1
+            self._let_once(process)
             if process.paused_at == until:
                 break
         if process.has_published:
             self.model.acknowledge(self.stored.batches[process.batch_id].spans)
-        if isinstance(process.error, SimulatedCrashError):
-            self.reached[crash_at(str(process.error))] += 1
-        self._alarms += isinstance(process.error, LossError | BatchBlockedError)
+        self._count_end(process)
+
+    def _let_once(self, process: Process) -> None:
+        paused_at, held, fault, commits = process.paused_at, process.holds, process.commit_fault, process.commits
+        before = self.stored
+        process.advance()
+        has_lost_reply = process.commit_fault is not fault
+        is_repeated = process.commits > commits and self._note_commit(process)
+        self.look()
+        if process.holds is not None:
+            staged = (process.holds.batch.batch_id, process.holds.number)
+            self._release_by_attempt.setdefault(staged, process.release)
+        if fault is not None and has_lost_reply:
+            commit = process.commits + (fault is CommitFault.BEFORE)
+            self.reached[reply_lost(process.lane, fault, commit)] += 1
+        self.slices.append(
+            Slice(
+                process=process,
+                paused_at=paused_at,
+                held=held,
+                step=process.step,
+                error=process.error,
+                has_lost_reply=has_lost_reply,
+                is_repeated=is_repeated,
+                before=before,
+                after=self.stored,
+            )
+        )
+
+    def _count_end(self, process: Process) -> None:
+        match process.error:
+            case SimulatedCrashError() as crash:
+                self.reached[crash_at(process.lane, str(crash))] += 1
+            case ExpiredError():
+                self.reached[EXPIRED_WHEN_ASKED if process.batch_id is None else EXPIRED_WHEN_STORED] += 1
+            case LossError() | BatchBlockedError():
+                self._alarms += process.lane is Lane.LIVE
 
     def look(self) -> None:
-        """See what is stored now."""
+        """See what is stored now, and note who has published what."""
         earlier, self.stored = self.stored, self.world.read()
         for number, batch in self.stored.batches.items():
-            if number not in earlier.batches or earlier.batches[number].state != batch.state:
-                self.reached[in_state(batch.state)] += 1
+            if number in earlier.batches and earlier.batches[number].state == batch.state:
+                continue
+            self.reached[in_state(batch.lane, batch.state)] += 1
+            if batch.state == "published":
+                self._note_published(number, batch)
+
+    def _note_published(self, number: int, batch: StoredBatch) -> None:
+        owners = {self.model.owners.get(each) for each in spell_out(batch.spans)} - {None}
+        for lane in {self.stored.batches[each].lane for each in owners}:
+            self.reached[took_over(batch.lane, lane)] += 1
+        if batch.lane is Lane.REPLAY:
+            next_offsets, origins = self.stored.next_offsets, self.model.origin
+            self.reached[AHEAD] += any(until > next_offsets[partition] for partition, _, until in batch.spans)
+            self.reached[BEFORE_ORIGIN] += any(start < origins[partition] for partition, start, _ in batch.spans)
+        self.model.publish(number, batch.spans, self._release_of(number, batch.attempt).decodes)
+
+    def _release_of(self, number: int, attempt: int) -> Release:
+        """By which release an attempt has been staged."""
+        return self._release_by_attempt.get((number, attempt), FIRST)
+
+    def _note_commit(self, process: Process) -> bool:
+        """Note what a commit makes whole, or leaves half done; return whether it only repeats what is there.
+
+        Called before the look at what it has changed. Decided by the model alone: a replay is one commit, and so is a
+        batch that takes offsets over.
+        """
+        number, attempt = process.holds.batch.batch_id, process.holds.number
+        spans = self.stored.batches[number].spans
+        places = spell_out(spans)
+        takes_over = any(self.model.owners.get(each, number) != number for each in places)
+        if self.delivery is DeliveryMode.EXACTLY_ONCE or process.lane is Lane.REPLAY or takes_over:
+            repaired = places & self.at_risk
+            self.reached[REPAIRED] += bool(repaired)
+            for each in self.processes:
+                each.at_risk -= repaired
+            return not repaired and self.model.is_repeated(number, spans, self._release_of(number, attempt).decodes)
+        process.at_risk = places if process.commits == 1 else set()
+        return False
 
     def _add(self, process: Process) -> Process:
         self.processes.append(process)
@@ -184,8 +278,9 @@ class Actions(Invariants):
             self.let(process)
             self.all_invariants_hold()
         self._drain()
+        self._finish_replays()
         self.all_invariants_hold()
-        if self.delivery is DeliveryMode.EXACTLY_ONCE:
+        if not self.at_risk:
             verification = self.world.verify()
             assert verification.holds, verification.findings
         if not self.model.is_recreated:
@@ -211,6 +306,17 @@ class Actions(Invariants):
                 return
         raise AssertionError("the pipeline does not come to rest")
 
+    def _finish_replays(self) -> None:
+        """Every replay that is still open can be finished, unless it cannot be read any more."""
+        for number in self.stored.open_replays:
+            try:
+                run_batch.run_once(self.world.platform(), "finish", number)
+            except ExpiredError:
+                assert self.is_expired(self.stored.batches[number].spans)
+            except TopicChangedError:
+                assert self.model.is_recreated
+            self.look()
+
     def _expect_refusal(self) -> None:
         before = self.stored.contents
         for run in range(2):
@@ -226,8 +332,3 @@ class Actions(Invariants):
 def named(partition: int) -> TopicPartition:
     """The partition as the platform knows it."""
     return TopicPartition(TOPIC, partition)
-
-
-def encode(message_id: str) -> bytes:
-    """A record that can be decoded."""
-    return f'{{"message_id": "{message_id}"}}'.encode()

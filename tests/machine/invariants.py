@@ -1,26 +1,31 @@
 """What holds after every step, computed from the stored state and the model, without a line of the platform's proof.
 
-I8 (a replay is idempotent) has no invariant here: there are no replays yet. The weaker delivery modes keep as much as
-exactly_once, except for the batches of which a process has made the first commit and not the last: it died there, was
-overtaken, lost a reply, or still sleeps. Of those at_least_once may repeat records and at_most_once may lose them.
+The weaker delivery modes keep as much as exactly_once, except for the batches of which a process has made the first
+commit and not the last: it died there, was overtaken, lost a reply, or still sleeps. Of those at_least_once may repeat
+records and at_most_once may lose them, until a batch that is one commit, as every replay is, has published the same
+offsets after it: these are exact again.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from batchledger.batch import Attempt, DeliveryMode
+from batchledger.batch import Attempt, DeliveryMode, Lane
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
+    ExpiredError,
     FencedError,
     LossError,
+    PositionConflictError,
+    ReplayRefusedError,
     RowsLostError,
     TopicChangedError,
 )
 from tests.fakes.crash import SimulatedCrashError
-from tests.machine.model import Kind, Model, Place, spell_out
+from tests.machine.model import RECORDS, Kind, Model, Place, spell_out
 from tests.machine.processes import FENCED_WRITES, Process, Step
 from tests.machine.stored import BALANCE_LINES, NOTHING_STORED, Span, Stored
 
@@ -29,7 +34,8 @@ from tests.machine.stored import BALANCE_LINES, NOTHING_STORED, Span, Stored
 class Slice:
     """What one process did between two of its pauses, with the state before and after it.
 
-    ``paused_at`` and ``held`` are those of its beginning, ``step`` and ``error`` those of its end.
+    ``paused_at`` and ``held`` are those of its beginning, ``step`` and ``error`` those of its end. ``is_repeated`` is
+    whether it has published only what releases that decode the same had published before.
     """
 
     process: Process
@@ -38,8 +44,17 @@ class Slice:
     step: Step
     error: BaseException | None
     has_lost_reply: bool
+    is_repeated: bool
     before: Stored
     after: Stored
+
+    @property
+    def asked(self) -> Iterable[Span]:
+        """What a replay is to publish again."""
+        if self.process.batch_id is not None:
+            return self.after.batches[self.process.batch_id].spans
+        what = self.process.request.replay.what
+        return [(each.partition.partition, each.start, each.until) for each in what]
 
     @property
     def is_superseded(self) -> bool:
@@ -65,14 +80,16 @@ class Invariants(RuleBasedStateMachine):
     @property
     def half_published(self) -> set[int]:
         """The batches of which a process has made the first of two commits, and not the last one."""
-        if self.delivery is DeliveryMode.EXACTLY_ONCE:
-            return set()
-        return {each.batch_id for each in self.processes if each.commits == 1}
+        return {each.batch_id for each in self.processes if each.at_risk}
 
     @property
     def at_risk(self) -> set[Place]:
         """Where the weaker modes may repeat or lose records."""
-        return spell_out(span for number in self.half_published for span in self.stored.batches[number].spans)
+        return set().union(*(each.at_risk for each in self.processes))
+
+    def is_expired(self, spans: Iterable[Span]) -> bool:
+        """Whether Kafka has removed something of these ranges."""
+        return any(start < self.model.log_start[partition] for partition, start, _ in spans)
 
     @invariant()
     def all_invariants_hold(self) -> None:
@@ -90,6 +107,11 @@ class Invariants(RuleBasedStateMachine):
             self.i5_ranges_of_a_batch_never_change,
             self.i6_audit_changes_nothing_visible,
             self.i7_balance_of_every_published_range_is_what_the_log_says,
+            self.i8_every_record_is_that_of_the_batch_that_published_it_last,
+            self.i8_each_offset_is_held_by_the_batch_that_published_it_last,
+            self.i8_no_record_disappears_before_another_takes_its_place,
+            self.i8_publishing_the_same_again_changes_nothing_but_the_owner,
+            self.i8_replay_moves_no_position,
             self.i9_batch_is_published_exactly_when_its_rows_are_there,
             self.i9_lost_reply_ends_published_or_retryable,
             self.i9_what_was_acknowledged_as_published_stays_visible,
@@ -105,7 +127,7 @@ class Invariants(RuleBasedStateMachine):
     def i1_published_ranges_meet_from_the_origin_to_the_position(self) -> None:
         """No offset between the origin and the position is without a published batch, and none beyond has one."""
         covered: dict[int, set[int]] = {partition: set() for partition in self.stored.next_offsets}
-        for batch in self.stored.published.values():
+        for batch in self.stored.published_live.values():
             for partition, start, until in batch.spans:
                 covered[partition] |= set(range(start, until))
         for partition, next_offset in self.stored.next_offsets.items():
@@ -115,10 +137,10 @@ class Invariants(RuleBasedStateMachine):
             assert covered[partition] == passed, f"I1: partition {partition}: {covered[partition] ^ passed}"
 
     def i2_published_ranges_are_disjoint(self) -> None:
-        """No offset belongs to two published batches."""
+        """No offset belongs to two published live batches."""
         times = Counter(
             (partition, offset)
-            for batch in self.stored.published.values()
+            for batch in self.stored.published_live.values()
             for partition, start, until in batch.spans
             for offset in range(start, until)
         )
@@ -126,23 +148,27 @@ class Invariants(RuleBasedStateMachine):
         assert not repeated, f"I2: published more than once: {repeated}"
 
     def i3_rows_and_position_agree(self) -> None:
-        """Every good record below the position is visible once, and nothing else is; weaker modes: see the module."""
-        passed = self.model.find(Kind.GOOD, self.stored.next_offsets)
-        found = self.stored.target
-        at_risk = {row for row in self.model.all_good_rows() if row.place in self.at_risk}
+        """Every record that a published batch covers is visible once if its release decodes it, and nothing else is.
+
+        With I1 these are all records below the position, and what replays have published elsewhere. Weaker modes: see
+        the module.
+        """
+        passed = self.model.find_rows().keys()
+        found, at_risk = self.stored.target, self.at_risk
         lost, repeated, surplus = passed - found.keys(), {row for row in found if found[row] > 1}, found.keys() - passed
         if self.delivery is DeliveryMode.AT_LEAST_ONCE:
-            repeated, surplus = repeated - at_risk, surplus - at_risk
+            repeated = {row for row in repeated if row.place not in at_risk}
+            surplus = {row for row in surplus if row.place not in at_risk}
         elif self.delivery is DeliveryMode.AT_MOST_ONCE:
-            lost = lost - at_risk
+            lost = {row for row in lost if row.place not in at_risk}
         wrong = {what: rows for what, rows in (("lost", lost), ("repeated", repeated), ("surplus", surplus)) if rows}
         assert not wrong, f"I3 of {self.delivery}: {wrong}"
 
     def i3_quarantine_and_position_agree(self) -> None:
-        """Every undecodable record below the position is in quarantine once, in all delivery modes."""
-        passed = self.model.find(Kind.UNDECODABLE, self.stored.next_offsets)
-        expected = Counter(row.place for row in passed)
-        assert Counter(self.stored.quarantine) == expected, f"I3: quarantine holds {self.stored.quarantine}"
+        """Every undecodable record that a published batch covers is in quarantine once, in all delivery modes."""
+        expected = Counter(self.model.find_quarantined().keys())
+        found = Counter(place for _, place in self.stored.quarantine)
+        assert found == expected, f"I3: quarantine holds {found}, not {expected}"
 
     def i4_superseded_attempt_changes_nothing_and_is_told_by_whom(self) -> None:
         """Who writes with an old attempt finds everything as it was, and an error that names the newest one."""
@@ -183,30 +209,69 @@ class Invariants(RuleBasedStateMachine):
                 found = dict(zip(BALANCE_LINES, batch.lines[span], strict=True))
                 _, start, until = span
                 assert sum(found.values()) == until - start, f"I7: {span} of batch {number} does not close: {found}"
-                assert found == self._balance(span), f"I7: {span} of batch {number}: {found}"
+                assert found == self._balance(number, span), f"I7: {span} of batch {number}: {found}"
 
-    def _balance(self, span: Span) -> dict[str, int]:
+    def _balance(self, number: int, span: Span) -> dict[str, int]:
         partition, start, until = span
         lines = dict.fromkeys(BALANCE_LINES, 0)
-        if (partition, start) in self.model.given_up:
+        if number in self.model.losses:
             return lines | {"accepted_loss": until - start}
-        kinds = self.model.count_kinds(partition, start, until)
+        kinds, decoded = self.model.count_kinds(partition, start, until), self.model.decoded_by[number]
         return lines | {
-            "accepted": kinds[Kind.GOOD],
-            "quarantined": kinds[Kind.UNDECODABLE],
+            "accepted": kinds[decoded],
+            "quarantined": sum(kinds[each] for each in RECORDS - {decoded}),
             "aborted": kinds[Kind.ABORTED],
             "markers": kinds[Kind.MARKER],
         }
 
+    def i8_every_record_is_that_of_the_batch_that_published_it_last(self) -> None:
+        """Rows and lines of quarantine name their owner."""
+        owners, at_risk = self.model.owners, self.at_risk
+        found = [*((number, row.place) for number, row in self.stored.rows), *self.stored.quarantine]
+        wrong = [(number, place) for number, place in found if owners.get(place) != number and place not in at_risk]
+        assert not wrong, f"I8: {wrong} name another batch than {[owners.get(place) for _, place in wrong]}"
+
+    def i8_each_offset_is_held_by_the_batch_that_published_it_last(self) -> None:
+        """What the ledger says a batch holds is what nobody has published after it."""
+        held = Counter((place, n) for n, batch in self.stored.published.items() for place in spell_out(batch.held))
+        owned = Counter(self.model.owners.items())
+        assert held == owned, f"I8: held, but not owned: {held - owned}; owned, but not held: {owned - held}"
+
+    def i8_no_record_disappears_before_another_takes_its_place(self) -> None:
+        """Readers never see old rows gone and new ones not yet there, in no mode."""
+        for each in self.slices:
+            gone = each.before.places - each.after.places
+            assert not gone, f"I8: after {each.process} went on, readers miss {gone}"
+
+    def i8_publishing_the_same_again_changes_nothing_but_the_owner(self) -> None:
+        """A replay is idempotent."""
+        for each in self.slices:
+            if each.is_repeated:
+                before, after = each.before.records, each.after.records
+                assert before == after, f"I8: {each.process} took away {before - after} and brought {after - before}"
+
+    def i8_replay_moves_no_position(self) -> None:
+        """It may store where the pipeline begins, when it is the first to look at a partition."""
+        for each in self.slices:
+            if each.process.lane is Lane.REPLAY:
+                first = {partition: self.model.origin[partition] for partition in each.after.next_offsets}
+                expected = first | each.before.next_offsets
+                assert each.after.next_offsets == expected, f"I8: {each.process} moved the position"
+
     def i9_batch_is_published_exactly_when_its_rows_are_there(self) -> None:
-        """What the ledger answers when it is asked for a batch id is what the target shows."""
+        """What the ledger answers when it is asked for a batch id is what the target shows, less what was replaced."""
         visible = Counter(number for number, _ in self.stored.rows)
-        accepted = Counter(
-            {number: sum(lines[0] for lines in batch.lines.values()) for number, batch in self.stored.published.items()}
-        )
+        accepted = Counter({number: self._count_left(number) for number in self.stored.published})
         for number in self.half_published:
             del visible[number], accepted[number]
         assert visible == accepted, f"I9: rows by batch {visible}, published {accepted}"
+
+    def _count_left(self, number: int) -> int:
+        """How many of the rows that the audit has accepted no other batch has replaced."""
+        batch = self.stored.batches[number]
+        replaced = [place for place in spell_out(batch.spans) if self.model.owners[place] != number]
+        accepted = sum(lines[0] for lines in batch.lines.values())
+        return accepted - sum(self.model.is_decoded(place, number) for place in replaced)
 
     def i9_lost_reply_ends_published_or_retryable(self) -> None:
         """A run that lost the reply to its COMMIT knows that it has published, or it may try again."""
@@ -224,10 +289,8 @@ class Invariants(RuleBasedStateMachine):
                 assert batch.state == "published", f"I9: {each.process} went on without its batch being published"
 
     def i9_what_was_acknowledged_as_published_stays_visible(self) -> None:
-        """When a run has ended well, its records are there, for ever; at_most_once may have lost them before."""
-        visible = {row.place for row in self.stored.target}
-        good = {row.place for row in self.model.all_good_rows()}
-        missing = (self.model.acknowledged & good) - visible
+        """When a run has ended well, its records are there or in quarantine, for ever; at_most_once may lose some."""
+        missing = {place for place in self.model.acknowledged if self.model.is_record(place)} - self.stored.places
         if self.delivery is DeliveryMode.AT_MOST_ONCE:
             missing -= self.at_risk
         assert not missing, f"I9: acknowledged, but not visible: {missing}"
@@ -239,12 +302,19 @@ class Invariants(RuleBasedStateMachine):
                 case TopicChangedError():
                     assert self.model.is_recreated, f"{each.process} refused a topic that is the same: {each.error}"
                 case LossError():
+                    assert each.process.lane is Lane.LIVE, f"{each.process} reads what is left: {each.error}"
                     assert self.model.find_losses(each.after.next_offsets), f"nothing is lost: {each.error}"
+                case ExpiredError():
+                    assert self.is_expired(each.asked), f"nothing has expired: {each.error}"
+                case PositionConflictError():
+                    assert each.process.lane is Lane.LIVE, f"I8: {each.process} needs no position: {each.error}"
                 case BatchBlockedError():
                     batches = (*each.before.batches.values(), *each.after.batches.values())
                     assert any(batch.state == "blocked" for batch in batches), f"nothing is blocked: {each.error}"
                 case RowsLostError():
                     assert self.delivery is DeliveryMode.AT_MOST_ONCE, f"{each.process} may lose nothing: {each.error}"
+                case ReplayRefusedError():
+                    raise each.error
                 case None | BatchledgerError() | SimulatedCrashError():
                     pass
                 case unexpected:

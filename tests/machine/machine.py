@@ -1,17 +1,20 @@
 """The rules: what producers, retention, operators, schedulers, crashes and the network may do, in any order."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
 
+from batchledger.batch import Lane
 from tests.fakes.crash import AFTER_COMMIT, BEFORE_PUBLISHING, PUBLISHING
 from tests.fakes.ledger import CommitFault
-from tests.fakes.world import staged_twice
-from tests.machine.actions import Actions, encode, named
+from tests.machine.actions import Actions, named
 from tests.machine.model import Kind
-from tests.machine.processes import FENCED_WRITES, Process, pauses
+from tests.machine.processes import FENCED_WRITES, Process, pauses, points
 from tests.machine.reach import rule
+from tests.machine.releases import CHANGED, FAULTY, FIRST, Release, encode
+from tests.machine.stored import Span
 from tests.machine.worlds import TOPIC
 
 MOST_PARTITIONS = 4
@@ -27,6 +30,22 @@ READ = st.runner().flatmap(lambda machine: st.sampled_from(machine.read))
 UNREAD = st.runner().flatmap(lambda machine: st.sampled_from(machine.unread))
 WHICH = st.integers(0, MOST_ALIVE - 1)
 RECENT = st.runner().flatmap(lambda machine: st.sampled_from(machine.processes[-REMEMBERED:]))
+REPLAYS = st.runner().flatmap(lambda machine: st.sampled_from(machine.replays[-REMEMBERED:]))
+RANGES = st.runner().flatmap(lambda machine: ranges_within(machine.readable))
+RELEASES = st.sampled_from([FIRST, FIRST, CHANGED, CHANGED, FAULTY])
+
+
+def ranges_within(readable: list[Span]) -> st.SearchStrategy[list[Span]]:
+    """One or two ranges that do not touch, of one partition or of several."""
+
+    def cut(span: Span) -> st.SearchStrategy[list[Span]]:
+        partition, start, until = span
+        most = 4 if until - start > 2 else 2
+        cuts = st.lists(st.integers(start, until), min_size=2, max_size=most, unique=True).map(sorted)
+        return cuts.map(lambda at: [(partition, *each) for each in zip(at[::2], at[1::2], strict=False)])
+
+    chosen = st.lists(st.sampled_from(readable), min_size=1, max_size=2, unique=True)
+    return chosen.flatmap(lambda spans: st.tuples(*map(cut, spans))).map(lambda found: list(chain(*found)))
 
 
 class PlatformMachine(Actions):
@@ -53,6 +72,23 @@ class PlatformMachine(Actions):
         return [each for each in ends if max(starts[each], self.stored.next_offsets.get(each, 0)) < ends[each]]
 
     @property
+    def readable(self) -> list[Span]:
+        """What can be read again of each partition: what the pipeline has passed, what it has not, what came before."""
+        ends = {each: self.model.readable_end(each) for each in self.model.log}
+        starts = self.model.log_start
+        return [(each, starts[each], ends[each]) for each in ends if starts[each] < ends[each]]
+
+    @property
+    def can_replay(self) -> bool:
+        """Whether there is something to publish again, and room for one more process to do it."""
+        return self.has_place and not self.model.is_recreated and bool(self.readable)
+
+    @property
+    def replays(self) -> list[Process]:
+        """The processes that somebody asked to publish ranges again."""
+        return [each for each in self.processes if each.request is not None]
+
+    @property
     def is_free(self) -> bool:
         """Whether nothing stops a run: no blocked batch, no loss, no other topic."""
         return not (self.is_blocked or self.losses or self.model.is_recreated)
@@ -64,6 +100,10 @@ class PlatformMachine(Actions):
         held = [each for each in self.alive if each.holds is not None and not each.passed & set(AFTER_COMMIT)]
         return [each for each in held if attempts[each.holds.batch.batch_id] == each.holds.number]
 
+    def owners_in(self, lane: Lane) -> list[Process]:
+        """Those of them that work in a lane."""
+        return [each for each in self.owners if each.lane is lane]
+
     @property
     def has_place(self) -> bool:
         """Whether one more process may live."""
@@ -71,36 +111,42 @@ class PlatformMachine(Actions):
 
     def choose(self, which: int) -> Process:
         """Return the paused process of this number, or a new run, so that there is always somebody to go on."""
-        return self.alive[which] if which < len(self.alive) else self.launch("run")
+        return self.alive[which] if which < len(self.alive) else self.launch()
 
     def choose_owner(self, which: int) -> Process:
         """Return the owner of this number, or a new run, which has something to do."""
-        return self.owners[which] if which < len(self.owners) else self.launch_with_work()
+        owners = self.owners_in(Lane.LIVE)
+        return owners[which] if which < len(owners) else self.launch_with_work()
+
+    def choose_replay(self, which: int, ranges: list[Span]) -> Process:
+        """Return the owner of this number, or a new replay of ranges."""
+        owners = self.owners_in(Lane.REPLAY)
+        return owners[which] if which < len(owners) else self.launch_replay(ranges)
 
     def launch_with_work(self) -> Process:
         """Return a new run over records that nobody has read; they are written now if there are none."""
         if self.open_batch is None and not self.unread and self.decided:
             self.write(self.decided[0], Kind.GOOD, 2)
-        return self.launch("run")
+        return self.launch()
 
-    def crash_at_one_of(self, points: Sequence[str], which: int, data: st.DataObject) -> None:
-        """Let an owner die at one of the points that lie ahead of it."""
-        process = self.choose_owner(which)
+    def crash_at_one_of(self, points: Sequence[str], process: Process, data: st.DataObject) -> None:
+        """Let a process die at one of the points that lie ahead of it."""
         ahead = [each for each in points if each not in process.passed] or ["the end"]
         # What hypothesis draws is often the first choice, or the one of the schedule before.
         turn = len(self.processes) % len(ahead)
         self.crash_at(process, data.draw(st.sampled_from(ahead[turn:] + ahead[:turn])))
 
     @initialize(
-        origins=st.lists(st.integers(0, 2), min_size=1, max_size=2),
+        gone=st.lists(st.integers(0, 2), min_size=1, max_size=2),
+        old=st.integers(0, 3),
         limit=st.sampled_from([3, 10]),
         published=st.integers(0, 3),
     )
-    def begin(self, origins: list[int], limit: int, published: int) -> None:
+    def begin(self, gone: list[int], old: int, limit: int, published: int) -> None:
         """Up to three batches are published, more records lie there, and two schedulers begin to plan."""
-        self.open(origins, limit, published)
+        self.open(gone, old, limit, published)
         for _ in range(2):
-            self.let(self.launch("run"), slices=1)
+            self.let(self.launch(), slices=1)
 
     # Producers, retention and administrators.
 
@@ -114,7 +160,7 @@ class PlatformMachine(Actions):
     def begin_a_transaction(self, partition: int, count: int) -> None:
         """Nothing from here on can be read until it is decided; others may write behind it."""
         ids = self.model.begin(partition, count)
-        self.world.broker.append_undecided(named(partition), *map(encode, ids))
+        self.world.broker.append_undecided(named(partition), *(encode(Kind.GOOD, each) for each in ids))
 
     @precondition(lambda self: self.model.undecided and not self.model.is_recreated)
     @rule(partition=UNDECIDED, outcome=st.sampled_from([Kind.GOOD, Kind.ABORTED]))
@@ -148,14 +194,15 @@ class PlatformMachine(Actions):
         self.model.undecided.clear()
         self.world.broker.delete_topic(TOPIC)
         for partition in self.world.broker.create_topic(TOPIC, len(self.model.log)):
-            self.world.broker.append(partition, *(encode(f"another topic's {offset}") for offset in range(count)))
+            ids = [f"another topic's {offset}" for offset in range(count)]
+            self.world.broker.append(partition, *(encode(Kind.GOOD, each) for each in ids))
 
     # Schedulers and people.
 
     @precondition(lambda self: self.has_place)
     @rule()
     def start_run(self) -> None:
-        self.let(self.launch("run"), slices=1)
+        self.let(self.launch(), slices=1)
 
     @precondition(lambda self: self.processes and self.has_place)
     @rule(process=RECENT)
@@ -177,8 +224,7 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.is_free and (self.open_batch is not None or self.unread))
     @rule()
     def run_a_faulty_release(self) -> None:
-        """A transform that repeats records: what it stages must never be published."""
-        self.let(self.launch("faulty", alter=staged_twice))
+        self.let(self.launch(FAULTY))
 
     @precondition(lambda self: self.is_blocked)
     @rule()
@@ -192,6 +238,57 @@ class PlatformMachine(Actions):
         partition, (start, log_start) = data.draw(st.sampled_from(sorted(self.losses.items())))
         self.accept(partition, start, data.draw(st.integers(start + 1, log_start)))
 
+    # People who want something published again.
+
+    @precondition(lambda self: self.can_replay)
+    @rule(ranges=RANGES, release=RELEASES)
+    def start_replay(self, ranges: list[Span], release: Release) -> None:
+        self.let(self.launch_replay(ranges, release), slices=1)
+
+    @precondition(lambda self: self.can_replay)
+    @rule(ranges=RANGES, release=RELEASES)
+    def replay(self, ranges: list[Span], release: Release) -> None:
+        self.let(self.launch_replay(ranges, release))
+
+    @precondition(lambda self: self.can_replay and self.open_batch is not None)
+    @rule(release=RELEASES)
+    def replay_what_the_open_batch_holds(self, release: Release) -> None:
+        """Whoever publishes later takes these offsets over from the other."""
+        self.let(self.launch_replay(list(self.stored.batches[self.open_batch].spans), release))
+
+    @precondition(lambda self: self.replays and self.has_place)
+    @rule(process=REPLAYS)
+    def repeat_a_replay(self, process: Process) -> None:
+        """By another run; some of it may have expired since."""
+        what = process.request.replay.what
+        ranges = [(each.partition.partition, each.start, each.until) for each in what]
+        self.let(self.launch_replay(ranges, process.release))
+
+    @precondition(lambda self: self.replays and self.can_replay)
+    @rule(process=REPLAYS, ranges=RANGES)
+    def ask_a_run_anew(self, process: Process, ranges: list[Span]) -> None:
+        """As by a run that is cleared: what it has not published is discarded."""
+        self.let(self.launch_replay(ranges, run=process.run))
+
+    @precondition(lambda self: self.stored.open_replays and not self.model.is_recreated)
+    @rule(data=st.data())
+    def overtake_a_replay(self, data: st.DataObject) -> None:
+        """Somebody takes an open replay from whoever is at work on it, or a blocked one again."""
+        self.let(self.take_by_hand(data.draw(st.sampled_from(self.stored.open_replays))))
+
+    @precondition(lambda self: self.can_replay)
+    @rule(which=WHICH, ranges=RANGES, data=st.data())
+    def crash_a_replay(self, which: int, ranges: list[Span], data: st.DataObject) -> None:
+        process = self.choose_replay(which, ranges)
+        self.crash_at_one_of(points(self.delivery, Lane.REPLAY), process, data)
+
+    @precondition(lambda self: self.can_replay)
+    @rule(which=WHICH, ranges=RANGES, moment=st.sampled_from(CommitFault))
+    def lose_the_commit_reply_of_a_replay(self, which: int, ranges: list[Span], moment: CommitFault) -> None:
+        process = self.choose_replay(which, ranges)
+        process.commit_fault = moment
+        self.let(process)
+
     # Time, crashes and the network.
 
     @rule(which=WHICH)
@@ -201,7 +298,7 @@ class PlatformMachine(Actions):
     @rule(which=WHICH, data=st.data())
     def go_on_until(self, which: int, data: st.DataObject) -> None:
         process = self.choose(which)
-        ahead = [each for each in pauses(self.delivery) if each not in process.passed]
+        ahead = [each for each in pauses(self.delivery, process.lane) if each not in process.passed]
         self.let(process, until=data.draw(st.sampled_from(ahead or ["the end"])))
 
     @rule(which=WHICH, write=st.sampled_from(FENCED_WRITES))
@@ -215,12 +312,13 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.is_free)
     @rule(which=WHICH, data=st.data())
     def crash_before_publishing(self, which: int, data: st.DataObject) -> None:
-        self.crash_at_one_of(BEFORE_PUBLISHING, which, data)
+        self.crash_at_one_of(BEFORE_PUBLISHING, self.choose_owner(which), data)
 
     @precondition(lambda self: self.is_free)
     @rule(which=WHICH, data=st.data())
     def crash_while_publishing(self, which: int, data: st.DataObject) -> None:
-        self.crash_at_one_of([*PUBLISHING[self.delivery], *AFTER_COMMIT], which, data)
+        process = self.choose_owner(which)
+        self.crash_at_one_of(["rows_withdrawn", *PUBLISHING[self.delivery], *AFTER_COMMIT], process, data)
 
     @precondition(lambda self: self.alive)
     @rule(which=WHICH)
@@ -233,7 +331,7 @@ class PlatformMachine(Actions):
     def lose_a_commit_reply(self, which: int, moment: CommitFault, pause: str) -> None:
         """Of the next commit, or of the second one in the modes that have two."""
         process = self.choose_owner(which)
-        if pause in pauses(self.delivery):
+        if pause in pauses(self.delivery, Lane.LIVE):
             self.let(process, until=pause)
         process.commit_fault = moment
         self.let(process)

@@ -37,8 +37,12 @@ class Row(NamedTuple):
         return self.partition, self.offset
 
 
+RECORDS = frozenset({Kind.GOOD, Kind.UNDECODABLE})
+"""What is read as a record: each release decodes one of them, and quarantines the other."""
+
+
 class Written(NamedTuple):
-    """One offset of the log; a good record carries an id that no other record has."""
+    """One offset of the log; a record carries an id that no other record has."""
 
     kind: Kind
     message_id: str
@@ -46,21 +50,28 @@ class Written(NamedTuple):
 
 @dataclass
 class Model:
-    """The topic as it was written. Offsets below ``origin`` were gone before the pipeline first looked."""
+    """The topic as it was written, and who has published what of it.
+
+    The pipeline began at ``origin``. ``owners`` says of each offset which batch has published it last, in either lane;
+    ``decoded_by`` which kind of record the release behind a published batch decodes. ``losses`` are the batches that
+    account for what a person gave up: they own what nobody had published, and have no record at all.
+    """
 
     log: dict[int, list[Written]] = field(default_factory=dict)
     origin: dict[int, int] = field(default_factory=dict)
     log_start: dict[int, int] = field(default_factory=dict)
     undecided: dict[int, list[int]] = field(default_factory=dict)
-    given_up: set[Place] = field(default_factory=set)
+    losses: set[int] = field(default_factory=set)
+    owners: dict[Place, int] = field(default_factory=dict)
+    decoded_by: dict[int, Kind] = field(default_factory=dict)
     acknowledged: set[Place] = field(default_factory=set)
     is_recreated: bool = False
 
-    def add_partition(self, origin: int = 0) -> int:
-        """Add an empty partition whose first ``origin`` offsets are gone, and return its number."""
+    def add_partition(self, gone: int = 0) -> int:
+        """Add an empty partition whose first offsets are gone, and return its number."""
         partition = len(self.log)
-        self.log[partition] = [Written(Kind.MARKER, "")] * origin
-        self.origin[partition] = self.log_start[partition] = origin
+        self.log[partition] = [Written(Kind.MARKER, "")] * gone
+        self.origin[partition] = self.log_start[partition] = gone
         return partition
 
     def write(self, partition: int, kind: Kind, count: int) -> list[str]:
@@ -97,9 +108,19 @@ class Model:
         positions = {each: next_offsets.get(each, 0) for each in self.log}
         return {each: (at, self.log_start[each]) for each, at in positions.items() if at < self.log_start[each]}
 
-    def give_up(self, partition: int, start: int, until: int) -> None:
-        """Note that a person has accepted the loss of these offsets."""
-        self.given_up |= spell_out([(partition, start, until)])
+    def publish(self, batch: int, ranges: Iterable[tuple[int, int, int]], decodes: Kind) -> None:
+        """Note that a batch, by a release that decodes such records, has published these ranges just now."""
+        places = spell_out(ranges)
+        if batch in self.losses:
+            self.owners = dict.fromkeys(places, batch) | self.owners
+        else:
+            self.decoded_by[batch] = decodes
+            self.owners |= dict.fromkeys(places, batch)
+
+    def is_repeated(self, batch: int, ranges: Iterable[tuple[int, int, int]], decodes: Kind) -> bool:
+        """Whether other batches, by releases that decode the same, have published all of these ranges."""
+        owners = {self.owners.get(place) for place in spell_out(ranges)}
+        return batch not in owners and all(self.decoded_by.get(each) is decodes for each in owners)
 
     def acknowledge(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """Note that a run has ended well and said that these ranges are published."""
@@ -109,23 +130,33 @@ class Model:
         """How many offsets of each kind lie in a range."""
         return Counter(each.kind for each in self.log[partition][start:until])
 
-    def find(self, kind: Kind, next_offsets: dict[int, int]) -> set[Row]:
-        """The records of one kind below the given next offsets that no accepted loss covers."""
+    def find_rows(self) -> dict[Row, int]:
+        """What readers of the target should see: each record that its owner decodes, with that owner."""
         return {
-            Row(partition, offset, self.log[partition][offset].message_id)
-            for partition, next_offset in next_offsets.items()
-            for offset in range(self.origin[partition], next_offset)
-            if self.log[partition][offset].kind is kind and (partition, offset) not in self.given_up
+            Row(*place, self._at(place).message_id): owner
+            for place, owner in self.owners.items()
+            if self.is_decoded(place, owner)
         }
 
-    def all_good_rows(self) -> set[Row]:
-        """Every good record ever written, also those that were given up later."""
+    def find_quarantined(self) -> dict[Place, int]:
+        """What should lie in quarantine: each record that its owner does not decode, with that owner."""
         return {
-            Row(partition, offset, written.message_id)
-            for partition, log in self.log.items()
-            for offset, written in enumerate(log)
-            if written.kind is Kind.GOOD
+            place: owner
+            for place, owner in self.owners.items()
+            if owner in self.decoded_by and self.is_record(place) and not self.is_decoded(place, owner)
         }
+
+    def is_decoded(self, place: Place, batch: int) -> bool:
+        """Whether the release behind a published batch makes a row of what lies there."""
+        return self._at(place).kind is self.decoded_by.get(batch)
+
+    def is_record(self, place: Place) -> bool:
+        """Whether a record lies there."""
+        return self._at(place).kind in RECORDS
+
+    def _at(self, place: Place) -> Written:
+        partition, offset = place
+        return self.log[partition][offset]
 
 
 def spell_out(ranges: Iterable[tuple[int, int, int]]) -> set[Place]:

@@ -8,29 +8,41 @@ between what a step has read and what it writes. Inside the publishing transacti
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
 from batchledger import run_batch
-from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode
+from batchledger.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
 from batchledger.errors import OutcomeUnknownError
 from batchledger.pipeline import Platform
 from batchledger.ports import Ledger, Publication
-from tests.fakes.crash import SimulatedCrashError, crash_points
+from batchledger.replay import Replay
+from tests.fakes.crash import SimulatedCrashError, crash_points, replay_crash_points
 from tests.fakes.ledger import CommitFault
+from tests.machine.model import Place
+from tests.machine.releases import Release
 
-_INSIDE_TRANSACTION = ("positions_moved", "rows_moved", "before_commit")
-_WRITES = ("store_plan", "open_attempt", "mark_staged", "record_audit", "publication")
+BY_ANA = Decision("ana@host", "the schema was wrong")
+
+_INSIDE_TRANSACTION = ("rows_withdrawn", "positions_moved", "rows_moved", "before_commit")
+_PLAN_WRITES = {Lane.LIVE: "store_plan", Lane.REPLAY: "store_replay"}
+_WRITES = ("open_attempt", "mark_staged", "record_audit", "publication")
 FENCED_WRITES = ("mark_staged", "record_audit", "publication")
 """The writes that carry the number of an attempt; a pause before one of them has its name."""
 
 _TURN_SECONDS = 120.0
 
 
-def pauses(delivery: DeliveryMode) -> list[str]:
+def points(delivery: DeliveryMode, lane: Lane) -> list[str]:
+    """Where a process that works in a lane may die; a replay is one transaction in every mode."""
+    return replay_crash_points() if lane is Lane.REPLAY else crash_points(delivery)
+
+
+def pauses(delivery: DeliveryMode, lane: Lane) -> list[str]:
     """The names of all pauses of a process."""
-    return [*_WRITES, *(point for point in crash_points(delivery) if point not in _INSIDE_TRANSACTION)]
+    outside = [point for point in points(delivery, lane) if point not in _INSIDE_TRANSACTION]
+    return [_PLAN_WRITES[lane], *_WRITES, *outside]
 
 
 class Step(Enum):
@@ -42,20 +54,42 @@ class Step(Enum):
     PUBLISH = auto()
 
 
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks to publish again; ``key`` tells the request from others."""
+
+    replay: Replay
+    key: str
+
+
 _STEPS = {Step.STAGE: run_batch.stage, Step.AUDIT: run_batch.audit, Step.PUBLISH: run_batch.publish}
 
 
 class Process:
     """One execution of a run's tasks, one after the other, from ``step`` on; without ``batch_id`` it plans first.
 
-    ``holds`` is the attempt that its last write to the ledger carries, ``commits`` how many publications it has
-    committed, also when it was not told. ``error`` is how it ended, None when well.
+    With a ``request`` it plans a replay. ``holds`` is the attempt that its last write to the ledger carries,
+    ``commits`` how many publications it has committed, also when it was not told, and ``at_risk`` where the first of
+    its two commits stands alone. ``error`` is how it ended, None when well.
     """
 
-    def __init__(self, run: str, platform: Platform, batch_id: int | None = None, step: Step = Step.PLAN) -> None:
+    def __init__(
+        self,
+        run: str,
+        platform: Platform,
+        release: Release,
+        batch_id: int | None = None,
+        step: Step = Step.PLAN,
+        lane: Lane = Lane.LIVE,
+        request: Request | None = None,
+    ) -> None:
         self.run = run
+        self.release = release
         self.batch_id = batch_id
         self.step = step
+        self.lane = lane
+        self.request = request
+        self.at_risk: set[Place] = set()
         self.paused_at: str | None = None
         self.passed: set[str] = set()
         self.holds: Attempt | None = None
@@ -118,7 +152,7 @@ class Process:
     def _work(self) -> Batch | None:
         batch = None
         if self.batch_id is None:
-            batch = run_batch.plan(self._platform, self.run)
+            batch = self._plan()
             if batch is None:
                 return None
             self.batch_id, self.step = batch.batch_id, Step.STAGE
@@ -126,6 +160,11 @@ class Process:
             self.step = step
             batch = _STEPS[step](self._platform, self.batch_id, self.run)
         return batch
+
+    def _plan(self) -> Batch | None:
+        if self.request is None:
+            return run_batch.plan(self._platform, self.run)
+        return run_batch.plan_replay(self._platform, self.request.replay, self.run, BY_ANA, self.request.key)
 
 
 class PausingLedger:
@@ -137,7 +176,7 @@ class PausingLedger:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._ledger, name)
-        if name not in _WRITES:
+        if name not in (*_WRITES, *_PLAN_WRITES.values()):
             return method
 
         def write(*arguments: Any) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import stateful
 from hypothesis.strategies import SearchStrategy
 
-from batchledger.batch import BatchState, DeliveryMode
-from tests.fakes.crash import crash_points
+from batchledger.batch import BatchState, DeliveryMode, Lane
 from tests.fakes.ledger import CommitFault
+from tests.machine.processes import points
 
 Rule = Callable[..., None]
 
@@ -28,27 +28,48 @@ def rule(**strategies: SearchStrategy[Any]) -> Callable[[Rule], Rule]:
     return count
 
 
-def crash_at(point: str) -> str:
+AHEAD = "replay published ahead of the position"
+BEFORE_ORIGIN = "replay published before the origin"
+REPAIRED = "records that were lost or repeated made whole again"
+EXPIRED_WHEN_ASKED = "replay refused because of expiry"
+EXPIRED_WHEN_STORED = "stored replay refused because of expiry"
+
+
+def crash_at(lane: Lane, point: str) -> str:
     """What is counted when a process dies at a crash point."""
-    return f"crash at {point}"
+    return f"{lane} crash at {point}"
 
 
-def reply_lost(moment: CommitFault, commit: int) -> str:
+def reply_lost(lane: Lane, moment: CommitFault, commit: int) -> str:
     """What is counted when the connection is lost in the first or second COMMIT of a publication."""
-    return f"reply lost {moment.name.lower()} commit {commit}"
+    return f"{lane} reply lost {moment.name.lower()} commit {commit}"
 
 
-def in_state(state: str) -> str:
+def in_state(lane: Lane, state: str) -> str:
     """What is counted when a look at the ledger first finds a batch in a state."""
-    return f"batch {state}"
+    return f"{lane} batch {state}"
+
+
+def took_over(lane: Lane, owner: Lane) -> str:
+    """What is counted when a batch of a lane has published offsets that a batch of a lane owned."""
+    return f"{lane} took over from {owner}"
 
 
 def all_to_reach(machine: type[stateful.RuleBasedStateMachine], delivery: DeliveryMode) -> list[str]:
-    """Every rule, crash point, lost reply and state of a batch."""
+    """Every rule, crash point, lost reply and state of a batch, and what replays meet."""
     commits = [1] if delivery is DeliveryMode.EXACTLY_ONCE else [1, 2]
     return [
         *(each.function.__name__ for each in machine.setup_state().rules),
-        *map(crash_at, crash_points(delivery)),
-        *(reply_lost(moment, commit) for moment in CommitFault for commit in commits),
-        *map(in_state, BatchState),
+        *(crash_at(lane, point) for lane in Lane for point in points(delivery, lane)),
+        *(reply_lost(Lane.LIVE, moment, commit) for moment in CommitFault for commit in commits),
+        *(reply_lost(Lane.REPLAY, moment, 1) for moment in CommitFault),
+        *(in_state(lane, state) for lane in Lane for state in BatchState),
+        *(took_over(lane, Lane.REPLAY) for lane in Lane),
+        took_over(Lane.REPLAY, Lane.LIVE),
+        crash_at(Lane.LIVE, "rows_withdrawn"),
+        AHEAD,
+        BEFORE_ORIGIN,
+        EXPIRED_WHEN_ASKED,
+        EXPIRED_WHEN_STORED,
+        *([] if delivery is DeliveryMode.EXACTLY_ONCE else [REPAIRED]),
     ]

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from batchledger.batch import Lane
+from batchledger.offsets import OffsetRange
 from tests.fakes.database import Tables
-from tests.machine.model import Row
+from tests.machine.model import Place, Row
 
 BALANCE_LINES = (
     "accepted",
@@ -29,29 +32,49 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StoredBatch:
-    """One batch; ``lines`` are its balances by range, in the order of ``BALANCE_LINES``, absent before the audit."""
+    """One batch; ``lines`` are its balances by range, in the order of ``BALANCE_LINES``, absent before the audit.
 
+    ``held`` is what the ledger says is its own in target and quarantine.
+    """
+
+    lane: Lane
     state: str
     attempt: int
     run: str | None
     spans: tuple[Span, ...]
     lines: Mapping[Span, tuple[int, ...]]
+    held: tuple[Span, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is published or discarded."""
+        return self.state in ("published", "discarded")
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Everything that the invariants speak about."""
+    """Everything that the invariants speak about; rows and lines of quarantine with the batch that they name."""
 
     origins: Mapping[int, int]
     next_offsets: dict[int, int]
     batches: Mapping[int, StoredBatch]
     rows: tuple[tuple[int, Row], ...]
-    quarantine: tuple[tuple[int, int], ...]
+    quarantine: tuple[tuple[int, Place], ...]
 
     @property
     def published(self) -> dict[int, StoredBatch]:
-        """The published batches by their ids, accepted losses among them."""
+        """The published batches of both lanes by their ids, accepted losses among them."""
         return {number: batch for number, batch in self.batches.items() if batch.state == "published"}
+
+    @property
+    def published_live(self) -> dict[int, StoredBatch]:
+        """The published batches that moved the position."""
+        return {number: batch for number, batch in self.published.items() if batch.lane is Lane.LIVE}
+
+    @property
+    def open_replays(self) -> list[int]:
+        """The replays that are neither published nor discarded."""
+        return [number for number, each in self.batches.items() if each.lane is Lane.REPLAY and not each.is_over]
 
     @property
     def target(self) -> Counter[Row]:
@@ -59,9 +82,19 @@ class Stored:
         return Counter(row for _, row in self.rows)
 
     @property
-    def contents(self) -> tuple[Counter[Row], Counter[tuple[int, int]]]:
+    def contents(self) -> tuple[Counter[tuple[int, Row]], Counter[tuple[int, Place]]]:
         """What readers see: target and quarantine."""
-        return self.target, Counter(self.quarantine)
+        return Counter(self.rows), Counter(self.quarantine)
+
+    @property
+    def records(self) -> Counter[Row | Place]:
+        """The same without saying which batch it is from."""
+        return Counter([row for _, row in self.rows]) + Counter([place for _, place in self.quarantine])
+
+    @cached_property
+    def places(self) -> frozenset[Place]:
+        """Where the records lie that readers see."""
+        return frozenset({row.place for _, row in self.rows} | {place for _, place in self.quarantine})
 
 
 NOTHING_STORED = Stored({}, {}, {}, (), ())
@@ -75,16 +108,15 @@ def read_memory(tables: Tables, table: str) -> Stored:
         next_offsets={key.partition: each.next_offset for (_, key), each in tables.positions.items()},
         batches={
             number: StoredBatch(
+                lane=held.batch.lane,
                 state=held.batch.state.value,
                 attempt=held.batch.attempt,
                 run=held.batch.attempt_run,
-                spans=tuple((each.partition.partition, each.start, each.until) for each in held.batch.ranges),
+                spans=tuple(map(_span, held.batch.ranges)),
                 lines={
-                    (each.range.partition.partition, each.range.start, each.range.until): tuple(
-                        getattr(each, line) for line in BALANCE_LINES
-                    )
-                    for each in held.balances
+                    _span(each.range): tuple(getattr(each, line) for line in BALANCE_LINES) for each in held.balances
                 },
+                held=tuple(map(_span, held.held)),
             )
             for number, held in tables.batches.items()
         },
@@ -93,7 +125,9 @@ def read_memory(tables: Tables, table: str) -> Stored:
         else tuple(
             (row["_batch_id"], Row(row["_partition"], row["_offset"], row["message_id"])) for row in target.rows
         ),
-        quarantine=tuple((partition.partition, offset) for _, partition, offset in tables.quarantine),
+        quarantine=tuple(
+            (row["batch_id"], (each.partition, offset)) for (_, each, offset), row in tables.quarantine.items()
+        ),
     )
 
 
@@ -103,41 +137,55 @@ def read_postgres(connection: psycopg.Connection[Any], pipeline: str, target: sq
         "select partition, origin_offset, next_offset from batchledger.position where pipeline = %s", [pipeline]
     ).fetchall()
     batches = connection.execute(
-        "select b.batch_id, b.state, b.attempt, a.run from batchledger.batch b left join batchledger.attempt a "
+        "select b.batch_id, b.lane, b.state, b.attempt, a.run from batchledger.batch b left join batchledger.attempt a "
         "on a.batch_id = b.batch_id and a.number = b.attempt where b.pipeline = %s order by b.batch_id",
         [pipeline],
     ).fetchall()
     ranges = connection.execute(
         sql.SQL(
-            "select batch_id, partition, lower(offsets), upper(offsets), {} from batchledger.batch_range "
+            "select batch_id, partition, lower(offsets), upper(offsets), held, {} from batchledger.batch_range "
             "where pipeline = %s order by batch_id, partition, offsets"
         ).format(sql.SQL(", ").join(map(sql.Identifier, BALANCE_LINES))),
         [pipeline],
     ).fetchall()
     quarantine = connection.execute(
-        'select partition, "offset" from batchledger.quarantine where pipeline = %s', [pipeline]
+        'select batch_id, partition, "offset" from batchledger.quarantine where pipeline = %s', [pipeline]
     ).fetchall()
-    spans = {(batch_id, (partition, start, until)): lines for batch_id, partition, start, until, *lines in ranges}
+    spans = {
+        (batch_id, (partition, start, until)): (held, lines)
+        for batch_id, partition, start, until, held, *lines in ranges
+    }
     return Stored(
         origins={partition: origin for partition, origin, _ in positions},
         next_offsets={partition: next_offset for partition, _, next_offset in positions},
         batches={
             number: StoredBatch(
+                lane=Lane(lane),
                 state=state,
                 attempt=attempt,
                 run=run,
                 spans=tuple(span for batch_id, span in spans if batch_id == number),
                 lines={
                     span: tuple(lines)
-                    for (batch_id, span), lines in spans.items()
+                    for (batch_id, span), (_, lines) in spans.items()
                     if batch_id == number and None not in lines
                 },
+                held=tuple(
+                    (partition, each.lower, each.upper)
+                    for (batch_id, (partition, *_)), (held, _) in spans.items()
+                    for each in held
+                    if batch_id == number
+                ),
             )
-            for number, state, attempt, run in batches
+            for number, lane, state, attempt, run in batches
         },
         rows=_read_rows(connection, target),
-        quarantine=tuple(quarantine),
+        quarantine=tuple((number, (partition, offset)) for number, partition, offset in quarantine),
     )
+
+
+def _span(range_: OffsetRange) -> Span:
+    return range_.partition.partition, range_.start, range_.until
 
 
 def _read_rows(connection: psycopg.Connection[Any], target: sql.Identifier) -> tuple[tuple[int, Row], ...]:

@@ -1,15 +1,18 @@
 """One protection switched off, the same machine: it must find what the protection prevents, or it proves nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from batchledger import run_batch
 from batchledger.accounting import IntegrityCheck
-from batchledger.batch import DeliveryMode
+from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
+from batchledger.delivery import deliver
 from batchledger.offsets import OffsetRange
+from batchledger.pipeline import Platform
 from batchledger.ports import Publication
 from tests.fakes.ledger import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
@@ -132,3 +135,69 @@ def test_weaker_mode_allows_its_anomaly_only_where_a_publication_broke_off(
 ) -> None:
     with pytest.raises(AssertionError, match=rf"I3 of {delivery}: \{{'{consequence}': \{{Row"):
         find_violation(partial(MemoryWorld, make_sink=sink), delivery=delivery)
+
+
+class ForgetfulSink(MemorySink):
+    """A sink that leaves the rows which a batch replaces."""
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """Say that they are gone."""
+        return [0] * len(replaced)
+
+
+def test_when_a_replay_does_not_withdraw_old_rows_both_are_seen() -> None:
+    with pytest.raises(AssertionError, match=r"I3 of exactly_once: \{'repeated': \{Row"):
+        find_violation(partial(MemoryWorld, make_sink=ForgetfulSink))
+
+
+@pytest.mark.parametrize(
+    ("protections", "consequence"),
+    [
+        (ALL_PROTECTIONS - {Protection.REPLACED_RELEASED}, "I8: .* needs no position"),
+        (ALL_PROTECTIONS - {Protection.REPLACED_RELEASED, Protection.OVERLAPS_REFUSED}, "I8: held, but not owned"),
+    ],
+    ids=["the constraint refuses it", "nothing refuses it"],
+)
+def test_when_offsets_are_taken_over_and_not_released_two_batches_hold_them(
+    protections: frozenset[Protection], consequence: str
+) -> None:
+    with pytest.raises(AssertionError, match=consequence):
+        find_violation(partial(MemoryWorld, protections=protections))
+
+
+def deliver_in_two_commits(platform: Platform, attempt: Attempt) -> None:
+    """Deliver a live batch as if nobody could have published its offsets ahead of it."""
+    if attempt.batch.lane is Lane.REPLAY:
+        deliver(platform, attempt)
+        return
+    order = [_publish_rows, _publish_position]
+    first, last = order if attempt.batch.delivery is DeliveryMode.AT_LEAST_ONCE else reversed(order)
+    with platform.ledger.publication(attempt) as publication:
+        first(platform, publication)
+    platform.crash("between_commits")
+    expected = BatchState.PUBLISHED if first is _publish_position else BatchState.AUDITED
+    with platform.ledger.publication(attempt, expected) as publication:
+        last(platform, publication)
+
+
+def _publish_rows(platform: Platform, publication: Publication) -> None:
+    platform.sink.publish(publication)
+    publication.mark_rows()
+
+
+def _publish_position(platform: Platform, publication: Publication) -> None:
+    replaced = publication.find_replaced()
+    if replaced:
+        publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+    publication.advance_positions()
+    publication.publish_quarantine()
+    publication.mark_published()
+
+
+@pytest.mark.parametrize("delivery", [DeliveryMode.AT_LEAST_ONCE, DeliveryMode.AT_MOST_ONCE])
+def test_when_a_live_batch_takes_over_in_two_commits_readers_see_both_or_neither(
+    delivery: DeliveryMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_batch, "deliver", deliver_in_two_commits)
+    with pytest.raises(AssertionError, match=r"I8: after .* readers miss|'repeated': "):
+        find_violation(MemoryWorld, delivery=delivery)

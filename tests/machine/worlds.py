@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -10,20 +11,25 @@ from psycopg import sql
 
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
-from batchledger.ledger.history import load_published_history
 from batchledger.pipeline import PipelineRules, Platform
-from batchledger.planning import Limits
-from batchledger.verification import PublishedRange, Verification, verify_history
+from batchledger.planning import Limits, StartPolicy
+from batchledger.ports import Evidence, Sink
+from batchledger.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
+from tests.fakes.history import prove
 from tests.fakes.ledger import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
-from tests.fakes.source import MemoryBroker, MemorySourceLog
-from tests.fakes.work import MemoryAuditor, MemoryStager, Rows, keep_all
+from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
+from tests.fakes.work import MemoryAuditor, MemoryStager
 from tests.fakes.world import PIPELINE, World
+from tests.machine.releases import FIRST, Release
 from tests.machine.stored import Stored, read_memory, read_postgres
 
 TOPIC = "orders"
+START = DEFAULT_TIMESTAMP
+"""The pipeline begins with the first record of this moment; what is older was there before."""
+BEFORE_START = START - timedelta(days=1)
 
 
 class MachineWorld(Protocol):
@@ -32,8 +38,8 @@ class MachineWorld(Protocol):
     broker: MemoryBroker
     delivery: DeliveryMode
 
-    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
-        """Everything a process needs; ``alter`` is its transform."""
+    def platform(self, release: Release = FIRST) -> Platform:
+        """Everything a process of a release needs."""
 
     def read(self) -> Stored:
         """What is stored now."""
@@ -64,16 +70,19 @@ class MemoryWorld:
     def _world(self) -> World:
         return World(
             limits=self.limits,
+            start=StartPolicy.TIMESTAMP,
+            start_at=START,
             holes=HolePolicy.TRANSACTIONAL,
             delivery=self.real_delivery or self.delivery,
             broker=self.broker,
             ignored_checks=self.ignored_checks,
         )
 
-    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
+    def platform(self, release: Release = FIRST) -> Platform:
         """See the protocol."""
-        process = self._world.process(protections=self.protections, alter=alter)
-        return replace(process, sink=self.make_sink(self._world.database, TOPIC))
+        process = self._world.process(protections=self.protections)
+        sink = self.make_sink(self._world.database, TOPIC)
+        return replace(process, sink=sink, make_stager=lambda: _stager(self.broker, process.evidence, sink, release))
 
     def read(self) -> Stored:
         """See the protocol."""
@@ -86,19 +95,7 @@ class MemoryWorld:
 
     def verify(self) -> Verification:
         """See the protocol."""
-        tables = self._world.database.committed
-        published = [
-            PublishedRange(number, each.range, each.accepted, each.quarantined, each.unexplained)
-            for number, held in tables.batches.items()
-            if held.published_at is not None
-            for each in held.balances
-        ]
-        quarantined: dict[Any, int] = {}
-        for (_, partition, _), row in tables.quarantine.items():
-            key = (row["batch_id"], partition)
-            quarantined[key] = quarantined.get(key, 0) + 1
-        target = MemorySink(self._world.database, TOPIC).count_target(PIPELINE)
-        return verify_history(PIPELINE, list(tables.positions.values()), published, target, quarantined, duplicates={})
+        return prove(MemorySink(self._world.database, TOPIC), PIPELINE)
 
     def close(self) -> None:
         """See the protocol."""
@@ -121,12 +118,18 @@ class PostgresWorld:
     def _connection(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn, autocommit=True)
 
-    def platform(self, alter: Callable[[Rows], Rows] = keep_all) -> Platform:
+    def platform(self, release: Release = FIRST) -> Platform:
         """See the protocol."""
         held = self._warehouse
         sink, evidence = held.sink, held.evidence
         rules = PipelineRules(
-            held.pipeline, (TOPIC,), self.limits, holes=HolePolicy.TRANSACTIONAL, delivery=self.delivery
+            held.pipeline,
+            (TOPIC,),
+            self.limits,
+            StartPolicy.TIMESTAMP,
+            START,
+            HolePolicy.TRANSACTIONAL,
+            delivery=self.delivery,
         )
         return Platform(
             rules=rules,
@@ -135,7 +138,7 @@ class PostgresWorld:
             decisions=held.decisions,
             evidence=evidence,
             sink=sink,
-            make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter),
+            make_stager=lambda: _stager(self.broker, evidence, sink, release),
             make_auditor=MemoryAuditor,
         )
 
@@ -150,17 +153,7 @@ class PostgresWorld:
 
     def verify(self) -> Verification:
         """See the protocol."""
-        held = self._warehouse
-        history = load_published_history(self.dsn, held.pipeline)
-        target = held.sink.count_target(held.pipeline)
-        return verify_history(
-            held.pipeline,
-            history.positions,
-            history.ranges,
-            target,
-            history.quarantined,
-            duplicates=history.duplicates,
-        )
+        return self._warehouse.prove()
 
     def close(self) -> None:
         """See the protocol. Staging of processes that died would stay for ever."""
@@ -174,3 +167,7 @@ class PostgresWorld:
             self._connection.execute(sql.SQL("drop table {}").format(sql.Identifier("batchledger_staging", table)))
         self._connection.close()
         self._warehouse.drop()
+
+
+def _stager(broker: MemoryBroker, evidence: Evidence, sink: Sink, release: Release) -> MemoryStager:
+    return MemoryStager(broker, evidence, sink, release.alter, decode=release.decode)

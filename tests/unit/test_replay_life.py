@@ -14,7 +14,7 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Publication
-from batchledger.record_rules import Upsert
+from batchledger.record_rules import Deduplication, Upsert
 from batchledger.replay import Replay, Window
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError, replay_crash_points
 from tests.fakes.database import Coordinate
@@ -212,6 +212,35 @@ def test_replay_repairs_rows_that_at_least_once_has_repeated(world: World) -> No
     catch_up(world)
     assert max(world.times_published().values()) == 2
     publish(world.process(), Replay((OffsetRange(ORDERS_0, 10, 14),)))
+    assert_exactly_once(world)
+    assert_proved(world)
+
+
+@pytest.mark.parametrize("deduplication", [None, Deduplication(("message_id",), timedelta(days=1))])
+@pytest.mark.parametrize("until", [14, 12], ids=["all of it", "some of it"])
+def test_replay_between_the_two_commits_of_at_least_once_costs_no_row(
+    world: World, until: int, deduplication: Deduplication | None
+) -> None:
+    """The rows of the first commit are gone when the second one takes the offsets over."""
+    world.delivery, world.deduplication = DeliveryMode.AT_LEAST_ONCE, deduplication
+    world.produce(ORDERS_0, 4)
+    replay = Replay((OffsetRange(ORDERS_0, 9, until),))
+    run_batch.run_once(world.process(Interrupt("between_commits", lambda: publish(world.process(), replay))), "live")
+    assert_exactly_once(world)
+    assert_proved(world)
+
+
+@pytest.mark.parametrize("deduplication", [None, Deduplication(("message_id",), timedelta(days=1))])
+@pytest.mark.parametrize("until", [14, 12], ids=["all of it", "some of it"])
+def test_retry_of_at_least_once_that_takes_over_from_a_replay_writes_each_row_once(
+    world: World, until: int, deduplication: Deduplication | None
+) -> None:
+    world.delivery, world.deduplication = DeliveryMode.AT_LEAST_ONCE, deduplication
+    world.produce(ORDERS_0, 4)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(CrashOnce("between_commits")), "live")
+    publish(world.process(), Replay((OffsetRange(ORDERS_0, 9, until),)))
+    catch_up(world)
     assert_exactly_once(world)
     assert_proved(world)
 

@@ -112,6 +112,9 @@ class PostgresPublication:
         with self.connection.cursor() as cursor:
             cursor.execute(read_statement(__package__, "release_held"), parameters)
             cursor.execute(read_statement(__package__, "record_replacement"), parameters)
+            cursor.execute(
+                "update batchledger.batch set rows_published_at = null where batch_id = %s", [batch.batch_id]
+            )
 
     @property
     def holds_all_ranges(self) -> bool:

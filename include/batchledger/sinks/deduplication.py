@@ -96,7 +96,8 @@ class PostgresDeduplication:
         cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
         if exists_here(cursor, "batchledger_recalled"):
             self._judge(cursor, attempt)
-            for change in ("forget_keys", "take_over_keys", "remember_judged", "list_judged"):
+            self._forget(cursor, parameters)
+            for change in ("take_over_keys", "remember_judged", "list_judged"):
                 cursor.execute(read_statement(__package__, change), parameters)
         else:
             for change in ("remember_keys", "list_duplicates"):
@@ -127,23 +128,48 @@ class PostgresDeduplication:
         cursor.execute("analyze batchledger_recalled")
 
     def _judge(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Write down, for every row with a key, which record is the first one with it.
+
+        In steps, because PostgreSQL knows nothing of what lies between the parts of one statement, and may choose to
+        compare every row with every other one.
+        """
+        parameters = self._parameters(attempt)
+        cursor.execute(
+            sql.SQL("create temporary table batchledger_keyed on commit drop as {}").format(self._keyed(attempt))
+        )
+        cursor.execute("analyze batchledger_keyed")
         cursor.execute(f"create temporary table batchledger_judged ({_VERDICT}, is_settled boolean) on commit drop")
-        cursor.execute(read_sql("judge_rows").format(keyed=self._keyed(attempt)), self._parameters(attempt))
-        cursor.execute("analyze batchledger_judged")
+        for step in ("settle_rows", "unsettle_rows", "judge_rows"):
+            cursor.execute(read_statement(__package__, step), parameters)
+            cursor.execute("analyze batchledger_judged")
+
+    def _forget(self, cursor: psycopg.Cursor[Any], parameters: dict[str, Any]) -> None:
+        """Let nothing later be a duplicate of a record that is gone."""
+        cursor.execute(
+            "create temporary table batchledger_gone "
+            "(pipeline text, key_hash bytea, _topic text, _partition int, _offset bigint) on commit drop"
+        )
+        cursor.execute(read_statement(__package__, "find_gone"), parameters)
+        if cursor.rowcount == 0:
+            return
+        cursor.execute("analyze batchledger_gone")
+        for change in ("forget_keys", "unlist_duplicates"):
+            cursor.execute(read_statement(__package__, change))
 
     def _find_held(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
-        batch = attempt.batch
-        statement = read_sql("find_held_rows").format(
-            keyed=self._keyed(attempt), pipeline=sql.Literal(batch.pipeline), batch_id=sql.Literal(batch.batch_id)
-        )
-        cursor.execute(statement)
+        batch_id = sql.Literal(attempt.batch.batch_id)
+        cursor.execute(read_sql("find_held_rows").format(keyed=self._keyed(attempt), batch_id=batch_id))
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(
-            "select_keyed", attempt, key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
+            "select_keyed",
+            attempt,
+            pipeline=sql.Literal(attempt.batch.pipeline),
+            key=join_names(self.rules.key),
+            key_hash=hash_of(self.rules.key),
         )
 
     def _parameters(self, attempt: Attempt) -> dict[str, Any]:

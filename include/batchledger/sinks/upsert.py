@@ -52,7 +52,7 @@ class PostgresUpsert:
             )
 
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        """Remove the tombstones of the batch's ranges that are another batch's; the rows have been withdrawn."""
+        """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
         batch = attempt.batch
         cursor.execute(
             "create temporary table batchledger_withdrawn_key on commit drop as "
@@ -60,7 +60,7 @@ class PostgresUpsert:
         )
         cursor.execute(
             read_sql("withdraw_keys").format(key_hash=hash_of(self.rules.key)),
-            {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)},
+            {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
         )
 
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
@@ -106,17 +106,18 @@ class PostgresUpsert:
         Returns what statements about it are made of. Raises KeyConflictError when the records cannot be applied to
         ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
         """
-        self._write_last(cursor, rows, columns)
+        self._write_last(cursor, attempt, rows, columns)
         self._require_keys(cursor, attempt)
         parts = self._parts([each for each in columns if each != DELETED_COLUMN])
         if self.rules.version is VersionBy.OFFSET:
-            parameters = {"pipeline": attempt.batch.pipeline, "limit": OFFENDERS_SHOWN}
             statement = read_sql("find_divided_keys").format(**{**parts, "target": held})
-            cursor.execute(statement, parameters | ranges_as_arrays(attempt.batch.ranges))
+            cursor.execute(statement, {"limit": OFFENDERS_SHOWN, **ranges_as_arrays(attempt.batch.ranges)})
             _refuse_divided(cursor, attempt)
         return parts
 
-    def _write_last(self, cursor: psycopg.Cursor[Any], rows: sql.Composable, columns: Sequence[str]) -> None:
+    def _write_last(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]
+    ) -> None:
         is_by_offset = self.rules.version is VersionBy.OFFSET
         apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
         has_deleted = DELETED_COLUMN in columns
@@ -127,6 +128,7 @@ class PostgresUpsert:
                 columns=join_names([each for each in columns if each != DELETED_COLUMN]),
                 deleted=deleted if has_deleted else sql.Literal(False),
                 key_hash=hash_of(self.rules.key),
+                pipeline=sql.Literal(attempt.batch.pipeline),
                 rows=rows,
                 newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
             )

@@ -1,4 +1,4 @@
-"""The rows that a batch takes away from others before it writes its own (I8), kept until the transaction ends.
+"""The rows that a batch takes away before it writes its own (I8), kept until the transaction ends.
 
 What the message keys and the upserts of the batch have to know of them is read from ``batchledger_withdrawn``, a
 temporary table with the provenance and the key columns of these rows.
@@ -40,13 +40,13 @@ def parameters_of(replaced: Sequence[HeldRange]) -> dict[str, list[Any]]:
 
 def rows_to_withdraw(target: sql.Identifier, attempt: Attempt) -> tuple[sql.Composed, dict[str, Any]]:
     """Return the query, with its parameters, of the rows that ``withdraw_rows`` would remove now."""
-    return read_sql("select_withdrawable").format(target=target), _ranges_of(attempt)
+    return read_sql("select_withdrawable").format(target=target), ranges_as_arrays(attempt.batch.ranges)
 
 
 def withdraw_rows(
     cursor: psycopg.Cursor[Any], target: sql.Identifier, attempt: Attempt, key_columns: Sequence[str]
 ) -> None:
-    """Delete every row of the batch's ranges that is another batch's."""
+    """Delete every row of the batch's ranges."""
     columns = list(dict.fromkeys([*PROVENANCE_COLUMNS, BATCH_COLUMN, *key_columns]))
     names = join_names(columns)
     cursor.execute(
@@ -56,7 +56,7 @@ def withdraw_rows(
     )
     removed = sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(each)) for each in columns)
     statement = read_sql("withdraw_rows").format(target=target, removed=removed, columns=names)
-    cursor.execute(statement, _ranges_of(attempt))
+    cursor.execute(statement, ranges_as_arrays(attempt.batch.ranges))
     cursor.execute("analyze batchledger_withdrawn")
 
 
@@ -70,7 +70,3 @@ def exists_here(cursor: psycopg.Cursor[Any], temporary_table: str) -> bool:
     """Whether this transaction has made that temporary table."""
     cursor.execute("select to_regclass(%s) is not null", [f"pg_temp.{temporary_table}"])
     return bool(cursor.fetchall()[0][0])
-
-
-def _ranges_of(attempt: Attempt) -> dict[str, Any]:
-    return {"batch_id": attempt.batch.batch_id, **ranges_as_arrays(attempt.batch.ranges)}
