@@ -37,7 +37,7 @@ class Shadow:
     def compare(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Comparison:
         """Return what would become of the rows, with up to ``limit`` that would change. Raises KeyConflictError."""
         compared = [each for each in self.columns if each in self.row_columns]
-        parameters = {"pipeline": attempt.batch.pipeline, "limit": limit, **ranges_as_arrays(attempt.batch.ranges)}
+        parameters = {"limit": limit, **ranges_as_arrays(attempt.batch.ranges)}
         if self.upsert is None:
             before, after, same_row = self._appended(compared)
         else:

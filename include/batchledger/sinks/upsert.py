@@ -110,9 +110,8 @@ class PostgresUpsert:
         self._require_keys(cursor, attempt)
         parts = self._parts([each for each in columns if each != DELETED_COLUMN])
         if self.rules.version is VersionBy.OFFSET:
-            parameters = {"pipeline": attempt.batch.pipeline, "limit": OFFENDERS_SHOWN}
             statement = read_sql("find_divided_keys").format(**{**parts, "target": held})
-            cursor.execute(statement, parameters | ranges_as_arrays(attempt.batch.ranges))
+            cursor.execute(statement, {"limit": OFFENDERS_SHOWN, **ranges_as_arrays(attempt.batch.ranges)})
             _refuse_divided(cursor, attempt)
         return parts
 
