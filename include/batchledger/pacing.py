@@ -13,17 +13,13 @@ from dataclasses import dataclass
 PACES_CONSIDERED = 20
 """How many of the newest batches are looked at; with ``_FADING`` the oldest of them hardly count."""
 
-FIRST_RECORDS = 10_000
-"""The size of a batch that nothing is known about.
+FEWEST_RECORDS = 10_000
+"""The size of a batch that nothing is known about, and the smallest one that is chosen.
 
-One that is too large holds the pipeline for nobody knows how long, one that is too small costs a few seconds: 10,000
-records take hardly longer than none (2.5 s, 100,000 take 4 s), and doubling leads to a million in seven batches.
-"""
-
-FEWEST_RECORDS = 1_000
-"""No batch is made smaller for the sake of its duration.
-
-Where the target is about the fixed time, sizes shrink so slowly that the batches do not show that it is of no use.
+So many records take hardly longer than none: 2.5 s, and 100,000 take 4 s. A first batch that is too large holds the
+pipeline for nobody knows how long; one that is too small costs seconds, and doubling leads to a million in seven. Still
+smaller ones would do little but fixed work, most of all on a day on which everything is slow and no size holds the
+target. Where so many records do take longer than the target, ``max_records`` is for a person to set.
 """
 
 _FADING = 0.7
@@ -83,28 +79,28 @@ class BatchSize:
 def choose_size(paces: Sequence[Pace], target_seconds: float, min_records: int, max_records: int) -> BatchSize:
     """Return the size with which a batch takes ``target_seconds``, given the newest batches, the newest first.
 
-    Between ``min_records`` and ``max_records``, at most twice the largest of the batches (or FIRST_RECORDS, if that is
-    more), and at least half of the newest. Where the batches show that the target is shorter than twice the fixed time,
-    twice the fixed time is aimed at, so that half of the time is spent on records: else batches would shrink towards
-    nothing and a backlog would only grow, most of all on a day on which everything is slow.
+    Between ``min_records`` and ``max_records``; within them at least FEWEST_RECORDS, at least half of the newest batch,
+    and at most twice the largest (or FEWEST_RECORDS, if that is more). Where the batches show that the target is
+    shorter than twice the fixed time, twice the fixed time is aimed at, so that half of the time is spent on records:
+    else a slow day would shrink the batches, and a backlog would grow.
 
     Example: 10,000 records in 2.5 s and 100,000 in 4.0 s are 2.3 s and 16.7 s a million; 30 s are enough for
     1,660,000, and the next batch takes 200,000 at most, twice the largest.
     """
     if not paces:
         reason = "no batch has been timed yet, so the first one is small"
-        return _within_limits(FIRST_RECORDS, reason, target_seconds, min_records, max_records)
+        return _within_limits(FEWEST_RECORDS, reason, target_seconds, min_records, max_records)
     cost = fit_cost(paces)
     aim = max(target_seconds, 2 * cost.fixed_seconds)
     wanted = cost.records_within(aim)
-    highest = max(FIRST_RECORDS, _LARGEST_STEP * max(pace.offsets for pace in paces))
+    highest = max(FEWEST_RECORDS, _LARGEST_STEP * max(pace.offsets for pace in paces))
     lowest = max(FEWEST_RECORDS, paces[0].offsets / _LARGEST_STEP)
     records = max(min(wanted, highest), lowest)
     reason = f"recent batches took about {cost}"
     if aim > target_seconds:
         reason += f", so {aim:.1f} s are aimed at, twice the fixed time"
     if records < wanted:
-        reason += f"; no batch is more than twice the largest of them, or {FIRST_RECORDS:,}"
+        reason += f"; no batch is more than twice the largest of them, or {FEWEST_RECORDS:,}"
     elif records > wanted:
         reason += f"; no batch is less than half of the one before it, or {FEWEST_RECORDS:,}"
     return _within_limits(records, reason, target_seconds, min_records, max_records)

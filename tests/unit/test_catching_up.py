@@ -9,7 +9,7 @@ from tests.contract.warehouses import MemoryWarehouse
 from tests.fakes.world import PIPELINE, World, assert_exactly_once
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-RECORDS_A_SECOND = 2_000
+RECORDS_A_SECOND = 3_000
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def run_as_if_measured(world: World, run: str) -> int:
 
 
 def test_s131_backlog_is_taken_in_batches_whose_size_follows_the_target_duration(world: World) -> None:
-    sizes = [run_as_if_measured(world, f"run-{number}") for number in range(5)]
-    assert sizes == [10_000, 8_000, 8_000, 4_000, 0]
+    sizes = [run_as_if_measured(world, f"run-{number}") for number in range(4)]
+    assert sizes == [10_000, 12_000, 8_000, 0]
     assert_exactly_once(world)
 
 
@@ -47,7 +47,7 @@ def test_plan_says_which_size_was_chosen_and_why(world: World) -> None:
     assert "the first one is small" in str(run_batch.preview(world.process()).size)
     run_as_if_measured(world, "run-1")
     assert str(run_batch.preview(world.process()).size) == (
-        "up to 8,000 records for a target of 4 s: recent batches took about 0.0 s and 500.0 s a million records"
+        "up to 12,000 records for a target of 4 s: recent batches took about 0.0 s and 333.3 s a million records"
     )
     world.limits = Limits(max_records=1_000_000)
     unlimited = run_batch.preview(world.process())
