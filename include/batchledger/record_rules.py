@@ -33,10 +33,11 @@ class Deduplication:
     batch at hand, so the audit, the publication and every retry of a batch agree.
 
     What was decided about a record stands when its range is published again, whatever ``remember`` says, as long as its
-    key is the same: a record whose row is in the target stays accepted; one that was listed as a duplicate stays one, as
-    long as the record that came first is there. Every other record is judged as above: one that was not decoded before,
-    or left out, or has another key now. A first record that is not read any more, or with another key, is forgotten, so
-    nothing is a duplicate of a row that does not exist. A replay forgets no other key, and none is remembered longer.
+    key is the same: a record whose row is in the target stays accepted; one that was listed as a duplicate stays one,
+    as long as the record that came first is there. Every other record is judged as above: one that was not decoded
+    before, or left out, or has another key now. A first record that is not read any more, or with another key, is
+    forgotten, so nothing is a duplicate of a row that does not exist. A replay forgets no other key, and none is
+    remembered longer.
 
     Known limits. Rows that were accepted before there was a ``dedupe``, or under another key, stay accepted as well. A
     target that is updated by key shows its newest records only: of the others the remembered key decides, and one that
