@@ -43,3 +43,9 @@ def fail_in_partition_1(rows: DataFrame) -> DataFrame:
     """Fail in one task only, and late: the other one has long written its rows."""
     is_bad = (F.col("_partition") == 1) & (F.col("_offset") == 2999)
     return rows.withColumn("number", F.when(is_bad, F.raise_error(F.lit("planted"))).otherwise(F.col("number")))
+
+
+def corrected(rows: DataFrame) -> DataFrame:
+    """Drop one record, change another."""
+    amount = F.when(F.col("number") == 6, F.lit(0.0)).otherwise(F.col("amount"))
+    return rows.where(F.col("number") != 4).withColumn("amount", amount)

@@ -16,6 +16,7 @@ from batchledger.errors import (
     PipelinePausedError,
     PositionConflictError,
     PredecessorPendingError,
+    ReplayRefusedError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -51,11 +52,19 @@ class DeliveryMode(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+class RecordOrigin(StrEnum):
+    """Where the stage step reads the records of a batch: from Kafka, or the bytes that quarantine has kept of them."""
+
+    KAFKA = "kafka"
+    QUARANTINE = "quarantine"
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
 
-    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it.
+    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
+    and audited like any replay, never published, and ends discarded.
     """
 
     batch_id: int
@@ -68,6 +77,8 @@ class Batch:
     lag_left_records: int
     planned_at: datetime
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
 
     @property
     def label(self) -> str:
@@ -109,6 +120,13 @@ def closed(found: Batch, run: str) -> FencedError:
             f"{found.state}. Nothing is left to do for run {run}."
         )
     return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+
+
+def never_published(batch: Batch) -> ReplayRefusedError:
+    """Say that a dry run changes nothing, whoever asks for it."""
+    return ReplayRefusedError(
+        f"{batch.label} is a dry run, which is never published; ask for the replay itself.", batch_id=batch.batch_id
+    )
 
 
 def still_held(batch: Batch) -> DecisionRefusedError:
@@ -168,6 +186,20 @@ class HeldRange:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedRecord:
+    """Where a record lies that is in quarantine, and how many bytes its key and its value have."""
+
+    partition: TopicPartition
+    offset: int
+    size_bytes: int
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a person decided: who, and why."""
 
@@ -188,6 +220,9 @@ class DecisionKind(StrEnum):
     RETRY = "retry"
     TRIGGER = "trigger"
     REPLAY = "replay"
+    DRY_RUN = "dry-run"
+    QUARANTINE_REPLAY = "quarantine-replay"
+    QUARANTINE_DROP = "quarantine-drop"
 
 
 @dataclass(frozen=True, slots=True)

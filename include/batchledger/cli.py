@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import decision_commands, display, replay_commands
+from batchledger import decision_commands, display, quarantine_commands, replay_commands
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
@@ -32,6 +32,7 @@ app.command()(commands.up)
 app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
+app.add_typer(quarantine_commands.app, name="quarantine")
 for _decide in (
     decision_commands.rewind,
     decision_commands.skip,
@@ -120,7 +121,8 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     now = datetime.now(UTC)
     planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
-    display.show_plan(pipeline, planned, threats, now, as_json)
+    replaced = run_batch.find_replaced_rows(platform, planned.ranges)
+    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced)
 
 
 @app.command()

@@ -103,6 +103,12 @@ def _check_remember(value: float) -> float:
     return value
 
 
+def _check_target(value: float) -> float:
+    if value < 1:
+        raise ValueError("write how long a batch should take: 1s or more")
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 KeyColumns = Annotated[
@@ -170,12 +176,18 @@ class LimitsConfig(_Section):
     max_records: Annotated[int, Field(ge=1)] = 1_000_000
     min_records: Annotated[int, Field(ge=1)] = 1
     max_delay: Duration = 300.0
+    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> "LimitsConfig":
         if self.min_records > self.max_records:
             raise ValueError(f"min_records {self.min_records} is larger than max_records {self.max_records}")
         return self
+
+    @property
+    def rules(self) -> Limits:
+        """What the planning step needs to know of the section."""
+        return Limits(self.max_records, self.min_records, self.max_delay, self.target_duration)
 
 
 class DedupeConfig(_Section):
@@ -240,7 +252,7 @@ class PipelineConfig(_Section):
         return PipelineRules(
             name=self.name,
             topics=tuple(self.source.topics),
-            limits=Limits(self.limits.max_records, self.limits.min_records, self.limits.max_delay),
+            limits=self.limits.rules,
             start=StartPolicy(start) if isinstance(start, str) else StartPolicy.TIMESTAMP,
             start_at=start if isinstance(start, datetime) else None,
             holes=self.source.holes,

@@ -10,7 +10,7 @@ from rich.text import Text
 from batchledger.batch import Decided, DecisionKind, DecisionRecord
 from batchledger.printing import new_table, print_json, print_out
 
-CHANGES_SHOWN = 6
+CHANGES_SHOWN = 4
 
 
 def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool, as_json: bool) -> None:
@@ -57,8 +57,8 @@ def show_decisions(decisions: Sequence[DecisionRecord]) -> None:
 
 
 def summarise_changes(record: DecisionRecord) -> str:
-    """What a decision changed, in one line: ``epoch 0 → 1, next offset orders[0] 10 → 4``."""
-    changes = [f"{what} {before} → {after}" for what, before, after in _list_changes(record)]
+    """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
+    changes = [f"{what}: {before} → {after}" for what, before, after in _list_changes(record)]
     more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
     return ", ".join(changes[:CHANGES_SHOWN]) + more
 

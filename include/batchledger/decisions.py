@@ -86,7 +86,7 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
         attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
         _require_acceptable(platform, attempt)
         decided = platform.decisions.accept(attempt, decision)
-        logger.warning("%s attempt %d is accepted: %s", batch.label, batch.attempt, decision.reason)
+        _log(platform, decided)
     if platform.decisions.is_kept:
         run_batch.publish(platform, batch_id, str(batch.attempt_run))
     return decided
@@ -101,8 +101,7 @@ def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     batch = load_batch(platform, batch_id)
     decided = platform.decisions.discard(batch_id, decision)
     _drop_discarded(platform, batch)
-    logger.warning("%s is discarded: %s", batch.label, decision.reason)
-    return decided
+    return _log(platform, decided)
 
 
 def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
@@ -130,20 +129,19 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
         rules.name, ResolvedRewind(epoch, offsets), decision, empty if asked.truncate else None
     )
     _drop_discarded(platform, open_batch)
-    logger.warning("%s is rewound: %s", rules.name, decision.reason)
-    return decided
+    return _log(platform, decided)
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:
     """Plan nothing new until ``resume``; what is planned may be finished by the run that has planned it."""
     _require_reason(decision)
-    return platform.decisions.pause(platform.rules.name, decision)
+    return _log(platform, platform.decisions.pause(platform.rules.name, decision))
 
 
 def resume(platform: Platform, decision: Decision) -> Decided:
     """End a pause."""
     _require_reason(decision)
-    return platform.decisions.resume(platform.rules.name, decision)
+    return _log(platform, platform.decisions.resume(platform.rules.name, decision))
 
 
 def _give_up(
@@ -176,8 +174,7 @@ def _give_up(
         discard=discard,
     )
     _drop_discarded(platform, open_batch)
-    logger.warning("%s gives up %s (%s): %s", rules.name, describe_ranges(ranges), kind, decision.reason)
-    return decided
+    return _log(platform, decided)
 
 
 def _require_allowed(
@@ -254,6 +251,17 @@ def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
     found = platform.ledger.load_batch(batch.batch_id)
     if found.state is BatchState.DISCARDED:
         drop_staging(platform, Attempt(found, found.attempt, str(found.attempt_run)))
+
+
+def _log(platform: Platform, decided: Decided) -> Decided:
+    """Log what has changed, which neither a rehearsal nor a repetition has."""
+    record = decided.record
+    if record is not None and decided.is_new and platform.decisions.is_kept:
+        where = record.pipeline if record.batch_id is None else f"{record.pipeline}, batch {record.batch_id}"
+        logger.warning(
+            "%s of %s by %s: %s; %s", record.kind, where, record.decided_by, record.reason, dict(record.after or {})
+        )
+    return decided
 
 
 def _require_reason(decision: Decision) -> None:

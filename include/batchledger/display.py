@@ -8,7 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, DecisionRecord, DeliveryMode
+from batchledger.batch import Batch, DecisionRecord, DeliveryMode, Lane
+from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
@@ -69,8 +70,16 @@ def show_produced(produced: Produced, as_json: bool) -> None:
     print_out(produced.guarantee.explanation)
 
 
-def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datetime, as_json: bool) -> None:
-    """Print the ranges that the next run would take, and what threatens the unread records."""
+def show_plan(
+    pipeline: str,
+    planned: Plan | Batch,
+    threats: Threats,
+    now: datetime,
+    as_json: bool,
+    *,
+    replaced: Sequence[ReplacedRows] = (),
+) -> None:
+    """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records."""
     open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
         print_json(
@@ -79,13 +88,31 @@ def show_plan(pipeline: str, planned: Plan | Batch, threats: Threats, now: datet
                 "open_batch": open_batch and open_batch.batch_id,
                 "ranges": [range_as_json(each) for each in planned.ranges],
                 "lag_left_records": planned.lag_left_records,
+                "replaced": replaced_as_json(replaced),
+                "size": None if isinstance(planned, Batch) else planned.size,
                 "threats": threats_as_json(threats),
             }
         )
         return
     _show_ranges(pipeline, planned, open_batch)
+    show_replaced(replaced, "Rows that it would replace")
     for line in describe_threats(threats, now):
         print_out(Text(line, "yellow"))
+
+
+def show_replaced(replaced: Sequence[ReplacedRows], title: str) -> None:
+    """Print whose rows would go; nothing when there are none."""
+    if not replaced:
+        return
+    table = new_table(title, "batch", "range", "rows")
+    for each in replaced:
+        table.add_row(str(each.held.batch_id), str(each.held.range), f"{each.rows:,}")
+    print_out(table)
+
+
+def replaced_as_json(replaced: Sequence[ReplacedRows]) -> list[dict[str, Any]]:
+    """Whose rows would go, for scripts."""
+    return [{"batch_id": each.held.batch_id, **range_as_json(each.held.range), "rows": each.rows} for each in replaced]
 
 
 def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
@@ -101,6 +128,8 @@ def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None)
     print_out(table)
     if planned.lag_left_records:
         print_out(f"{planned.lag_left_records:,} more stay for later batches.")
+    if isinstance(planned, Plan) and planned.size:
+        print_out(f"Size: {planned.size}.")
 
 
 def threats_as_json(threats: Threats) -> dict[str, Any]:
@@ -165,23 +194,15 @@ def show_batches(
 
 def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
     """The list of batches as a table."""
-    table = new_table(
-        f"Batches of {pipeline}",
-        "batch",
-        "state",
-        "attempt",
-        "offsets",
-        "rows",
-        "quarantined",
-        "seconds",
-        "planned UTC",
-    )
+    # Without replays there is nothing to tell of lanes; with them, 80 columns have no room for attempts.
+    has_replays = any(each.lane == Lane.REPLAY for each in batches)
+    columns = ("offsets", "rows", "quarantined", "seconds", "planned UTC")
+    table = new_table(f"Batches of {pipeline}", "batch", "lane" if has_replays else "attempt", "state", *columns)
     for each in batches:
-        state = Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow"))
         table.add_row(
             str(each.batch_id),
-            state,
-            str(each.attempt),
+            _lane(each.lane, each.is_dry_run) if has_replays else str(each.attempt),
+            Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow")),
             f"{each.offsets:,}",
             number(each.rows),
             f"{each.quarantined:,}",
@@ -189,6 +210,10 @@ def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
             f"{each.planned_at:%m-%d %H:%M}",
         )
     return table
+
+
+def _lane(lane: str, is_dry_run: bool) -> str:
+    return "dry run" if is_dry_run else lane
 
 
 def show_batch(history: BatchHistory, as_json: bool) -> None:
@@ -201,7 +226,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
-    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {batch.lane}, [{style}]{batch.state}[/]")
+    lane = _lane(batch.lane, batch.is_dry_run)
+    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {lane}, [{style}]{batch.state}[/]")
     show_decisions(history.decisions)
     print_out(balance_table(history.ranges))
     if history.duplicates:
@@ -310,5 +336,8 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
 
 
 def _batch_as_json(batch: Batch) -> dict[str, Any]:
-    fields = ("batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at")
+    fields = (
+        "batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at", "origin",
+        "is_dry_run",
+    )  # fmt: skip
     return {name: getattr(batch, name) for name in fields}

@@ -47,6 +47,13 @@ def emptying(rows: int) -> Effect:
     return Effect({"rows": rows}, {"rows": 0})
 
 
+def dropping(ranges: Sequence[OffsetRange]) -> Effect:
+    """The records of the ranges leave quarantine for good."""
+    return Effect(
+        {"quarantined": {str(each): len(each) for each in ranges}}, {"quarantined": {str(each): 0 for each in ranges}}
+    )
+
+
 def accepting(batch: Batch, before: Sequence[Balance], after: Sequence[Balance]) -> Effect:
     """The batch may be published; what nobody has explained has become an accepted loss."""
     open_ranges = {each.range for each in before if not each.is_closed}

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DeliveryMode, Lane, LogState, Position, TopicIdentity
+from batchledger.batch import DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
+from batchledger.pacing import BatchSize
 
 
 class StartPolicy(StrEnum):
@@ -24,11 +25,15 @@ class StartPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one batch takes. Fewer than ``min_records`` wait until ``max_delay_seconds`` have passed."""
+    """How much one batch takes. Fewer than ``min_records`` wait until ``max_delay_seconds`` have passed.
+
+    ``target_duration_seconds`` is how long a batch should take; None lets every batch take up to ``max_records``.
+    """
 
     max_records: int
     min_records: int = 1
     max_delay_seconds: float = 300.0
+    target_duration_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class Plan:
 
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
     last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
-    ``expired`` is what a replay leaves out because Kafka has removed it.
+    ``expired`` is what a replay leaves out because Kafka has removed it; one that ``is_dry_run`` is never published.
+    ``size`` is what a target duration allowed.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -47,6 +53,16 @@ class Plan:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     lane: Lane = Lane.LIVE
     expired: tuple[OffsetRange, ...] = ()
+    size: BatchSize | None = None
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
+
+    @property
+    def request_kind(self) -> DecisionKind:
+        """What somebody decides who asks for this replay."""
+        if self.is_dry_run:
+            return DecisionKind.DRY_RUN
+        return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
 
     @property
     def is_empty(self) -> bool:

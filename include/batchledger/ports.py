@@ -32,9 +32,12 @@ from batchledger.batch import (
     LogState,
     PartitionHealth,
     Position,
+    QuarantinedRecord,
     Staged,
 )
+from batchledger.comparison import Comparison
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.rewind import ResolvedRewind
 
@@ -185,6 +188,13 @@ class Ledger(Protocol):
     def seconds_since_published(self, pipeline: str) -> float | None:
         """Return how long ago the pipeline last published, None when it never has."""
 
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """Return what the newest ``limit`` published live batches took, the newest first.
+
+        Those that nobody executed (an accepted loss) are left out, and so are those during which the clock was set
+        back. The cost does not depend on how many batches there have been.
+        """
+
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """Return the live batch that is neither published nor discarded; there is at most one."""
 
@@ -198,15 +208,31 @@ class Ledger(Protocol):
         start at the stored next offset, and PipelinePausedError.
         """
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
-        Returns the batch that is stored under ``key`` already, if there is one. Open replays of the same ``run`` under
-        another key are discarded: the run was asked anew. Raises PipelinePausedError.
+        Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
+        the same ``run`` under another key are discarded: the run was asked anew. Raises PipelinePausedError.
         """
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """Return the replay that was stored under the key."""
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """Return what published batches hold of these offsets, in the order of offsets."""
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """Remove the records of the ranges from quarantine for good; return how many there were.
+
+        The balances keep them as quarantined, and the ledger keeps who dropped them. Nothing is recorded when there
+        was none.
+        """
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """Discard the batch of a dry run; harmless to repeat. Any other batch stays as it is."""
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
@@ -381,6 +407,9 @@ class Evidence(Protocol):
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """Return the maximal stretches of offsets for which no record was seen, in order."""
 
+    def read_quarantine(self, batch: Batch) -> "pa.Table":
+        """Return the published quarantine of the ranges of the batch, with the columns of ``QUARANTINE_SCHEMA``."""
+
     def drop(self, attempt: Attempt) -> None:
         """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""
 
@@ -416,6 +445,16 @@ class Sink(Protocol):
         Its own are among them when an earlier commit of it has written them, at least once.
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
+        """
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch the target has there."""
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """Say what publishing the sealed rows as a replay would do to the rows of the target. Changes nothing (I6).
+
+        Names up to ``limit`` rows that would change. Raises TargetRefusedError where ``publish`` would, as far as it
+        can be known without writing to the target.
         """
 
     def check(self, publication: Publication) -> None:

@@ -18,6 +18,23 @@ BALANCE_LINES = (
     "accepted_loss",
 )  # fmt: skip
 
+_NUMBERS = (
+    "offsets",
+    "offsets =",
+    "rows",
+    "unread",
+    "seconds",
+    "quarantined",
+    "bytes",
+    "+ unexplained",
+    "before",
+    "after",
+)
+_WRAPPING = (
+    "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
+    "what", "by", "why, and what changed",
+)  # fmt: skip
+
 
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output; dataclasses become objects, times ISO text."""
@@ -41,21 +58,9 @@ def new_table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    numbers = {"offsets", "offsets =", "rows", "unread", "seconds", "quarantined", "+ unexplained", "before", "after"}
     for column in columns:
-        is_number = column in numbers or column.replace(" ", "_") in BALANCE_LINES
-        wraps = column in (
-            "where",
-            "finding",
-            "what was found",
-            "run",
-            "outcome",
-            "what to know",
-            "sum",
-            "what",
-            "by",
-            "why, and what changed",
-        )
+        is_number = column in _NUMBERS or column.replace(" ", "_") in BALANCE_LINES
+        wraps = column in _WRAPPING
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not wraps)
     return table
 

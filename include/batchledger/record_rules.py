@@ -31,6 +31,17 @@ class Deduplication:
 
     A key counts as forgotten when ``remember`` has passed between the planning of its batch and the planning of the
     batch at hand, so the audit, the publication and every retry of a batch agree.
+
+    What was decided about a record stands when its range is published again, whatever ``remember`` says, as long as its
+    key is the same: a record whose row is in the target stays accepted; one that was listed as a duplicate stays one, as
+    long as the record that came first is there. Every other record is judged as above: one that was not decoded before,
+    or left out, or has another key now. A first record that is not read any more, or with another key, is forgotten, so
+    nothing is a duplicate of a row that does not exist. A replay forgets no other key, and none is remembered longer.
+
+    Known limits. Rows that were accepted before there was a ``dedupe``, or under another key, stay accepted as well. A
+    target that is updated by key shows its newest records only: of the others the remembered key decides, and one that
+    is forgotten is judged as a new one. In a table made by hand, a key column of a type whose JSON differs from that of
+    the rows (such as numeric for double) hides that a record was accepted; the remembered key decides.
     """
 
     key: tuple[str, ...]

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from batchledger.batch import Batch, DeliveryMode, Lane, LogState, Position
+from batchledger.batch import Batch, DeliveryMode, Lane, LogState, Position, QuarantinedRecord, RecordOrigin
 from batchledger.errors import ExpiredError, ReplayRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, find_gaps, merge_ranges
 from batchledger.planning import Plan
+
+RANGES_AT_ONCE = 500
+BYTES_AT_ONCE = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +39,27 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The records of these offsets that are in quarantine; read from the bytes kept there, whatever Kafka still has."""
+
+    ranges: tuple[OffsetRange, ...]
+
+    def __str__(self) -> str:
+        return f"quarantine, {describe_ranges(self.ranges)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """What somebody asks to publish again.
 
     ``allow_expired``: leave out what Kafka has removed, and record it, instead of refusing.
     """
 
-    what: Window | tuple[OffsetRange, ...]
+    what: Window | Quarantined | tuple[OffsetRange, ...]
     allow_expired: bool = False
 
     def __str__(self) -> str:
-        return str(self.what) if isinstance(self.what, Window) else describe_ranges(self.what)
+        return describe_ranges(self.what) if isinstance(self.what, tuple) else str(self.what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,41 @@ def plan_ranges(
         lane=Lane.REPLAY,
         expired=resolved.expired,
     )
+
+
+def plan_quarantined(records: Sequence[QuarantinedRecord]) -> Plan:
+    """Return the plan of a replay of exactly these records; neighbours become one range."""
+    ranges = tuple(merge_ranges(each.range for each in records))
+    return Plan(ranges, 0, lane=Lane.REPLAY, origin=RecordOrigin.QUARANTINE)
+
+
+def split_quarantined(records: Sequence[QuarantinedRecord]) -> list[Quarantined]:
+    """Return the records in portions that one batch can hold: ``RANGES_AT_ONCE`` ranges and ``BYTES_AT_ONCE`` bytes.
+
+    A record that is larger is a portion of its own.
+    """
+    portions: list[list[QuarantinedRecord]] = []
+    size_bytes = ranges = 0
+    last: QuarantinedRecord | None = None
+    for each in sorted(records, key=lambda record: record.range):
+        is_next = last is not None and last.range.until == each.offset and last.partition == each.partition
+        size_bytes, ranges, last = size_bytes + each.size_bytes, ranges + (not is_next), each
+        if not portions or size_bytes > BYTES_AT_ONCE or ranges > RANGES_AT_ONCE:
+            portions.append([])
+            size_bytes, ranges = each.size_bytes, 1
+        portions[-1].append(each)
+    return [Quarantined(tuple(merge_ranges(each.range for each in portion))) for portion in portions]
+
+
+def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> None:
+    """Raise ReplayRefusedError when records of a stored replay have left quarantine since it was planned."""
+    gone = find_gaps((each.range for each in records), within=batch.ranges)
+    if gone:
+        raise ReplayRefusedError(
+            f"{batch.label} cannot be read: since it was planned {describe_ranges(gone)} left quarantine, by another "
+            "replay or because somebody dropped them. Nothing was changed; ask again for what is left.",
+            ranges=[str(each) for each in gone],
+        )
 
 
 def check_readable(batch: Batch, log: LogState) -> None:

@@ -1,6 +1,7 @@
 """``batchledger replay``: publish what was read before once more, by time or by offsets."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,11 +9,16 @@ from batchledger import replay_display as display
 from batchledger.batch import Decision
 from batchledger.command_line import AsJson, Name, parse_bounds, parse_range, run_name, user
 from batchledger.config import load_pipeline
+from batchledger.errors import BatchBlockedError
 from batchledger.replay import Replay, Window
+
+if TYPE_CHECKING:
+    from batchledger.ledger.history import BatchHistory
 
 AllowExpired = Annotated[
     bool, typer.Option(help="Leave out what Kafka has removed, and record it, instead of refusing.")
 ]
+DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Show what it would do to the rows, and do nothing.")]
 Reason = Annotated[str | None, typer.Option(help="Why; recorded with your name.")]
 
 
@@ -29,24 +35,60 @@ def replay(
     ] = None,
     allow_expired: AllowExpired = False,
     reason: Reason = None,
+    dry_run: DryRunOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Publish offsets again: their rows are replaced in one transaction, and no position moves."""
+    asked = _read_request(since, until, ranges or [], allow_expired)
+    if dry_run:
+        rehearse(pipeline, asked, reason, as_json)
+        return
+    decision = Decision(user(), require_reason(reason))
+    if not (done := publish_again(pipeline, [asked], decision)):
+        display.show_nothing_to_replay(pipeline, asked, as_json)
+    for history in done:
+        display.show_replayed(history, as_json)
+
+
+def require_reason(reason: str | None) -> str:
+    """Return the reason. Raises typer.BadParameter when there is none."""
+    if reason is None or not reason.strip():
+        raise typer.BadParameter("give a --reason; others will read it in the ledger")
+    return reason
+
+
+def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision) -> "list[BatchHistory]":
+    """Publish each request as a batch of its own; return what the ledger has of those that found something to do."""
     from batchledger import run_batch
     from batchledger.ledger.history import load_batch_history
     from batchledger.wiring import build_platform, choose_stage_step, ledger_dsn
 
-    asked = _read_request(since, until, ranges or [], allow_expired)
-    if not (reason or "").strip():
-        raise typer.BadParameter("a replay needs --reason; others will read it in the ledger")
-    config, run = load_pipeline(pipeline), run_name()
-    platform = build_platform(config)
-    batch = run_batch.plan_replay(platform, asked, run, Decision(user(), reason or ""), key=run)
-    if batch is None:
+    config = load_pipeline(pipeline)
+    platform, done = build_platform(config), []
+    for request in requests:
+        run = run_name()
+        batch = run_batch.plan_replay(platform, request, run, decision, key=run)
+        if batch is not None:
+            run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
+            done.append(load_batch_history(ledger_dsn(config), batch.batch_id))
+    return done
+
+
+def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
+    """Show what a replay would do. Ends with exit code 3 when it would not be published."""
+    from batchledger.dry_run import dry_run_replay
+    from batchledger.ledger.history import load_batch_history
+    from batchledger.wiring import build_platform, choose_stage_step, ledger_dsn
+
+    config = load_pipeline(pipeline)
+    decision = Decision(user(), reason or "a dry run")
+    found = dry_run_replay(build_platform(config), asked, run_name(), decision, choose_stage_step(config))
+    if found is None:
         display.show_nothing_to_replay(pipeline, asked, as_json)
         return
-    run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
-    display.show_replayed(load_batch_history(ledger_dsn(config), batch.batch_id), as_json)
+    display.show_dry_run(found, load_batch_history(ledger_dsn(config), found.batch.batch_id), as_json)
+    if found.objections:
+        raise typer.Exit(BatchBlockedError.exit_code)
 
 
 def _read_request(since: str | None, until: str | None, ranges: list[str], allow_expired: bool) -> Replay:

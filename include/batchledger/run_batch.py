@@ -27,9 +27,12 @@ from batchledger.batch import (
     Lane,
     LogState,
     Position,
+    RecordOrigin,
     fenced_by,
+    never_published,
     paused_by,
 )
+from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     BatchBlockedError,
@@ -41,7 +44,7 @@ from batchledger.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.offsets import TopicPartition, count_offsets, describe_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.ownership import (
     ask_outcome,
     drop_staging,
@@ -51,6 +54,7 @@ from batchledger.ownership import (
     load_batch,
     own_attempt,
 )
+from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.pipeline import Platform, StageStep, load_positions
 from batchledger.planning import (
     Plan,
@@ -61,7 +65,17 @@ from batchledger.planning import (
     plan_batch,
 )
 from batchledger.ports import Ledger
-from batchledger.replay import Replay, Window, check_readable, plan_ranges, resolve_ranges, resolve_window
+from batchledger.replay import (
+    Quarantined,
+    Replay,
+    Window,
+    check_quarantined,
+    check_readable,
+    plan_quarantined,
+    plan_ranges,
+    resolve_ranges,
+    resolve_window,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +95,11 @@ def preview(platform: Platform, max_records: int | None = None) -> Plan:
     check_source(rules.name, tuple(stored.values()), log, rules.topics)
     first = _choose_first_positions(platform, stored, log)
     check_source(rules.name, first, log, rules.topics)
-    limits = rules.limits if max_records is None else replace(rules.limits, max_records=max_records)
-    return plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
+    size = _choose_size(platform) if max_records is None else None
+    most = size.records if size else max_records
+    limits = rules.limits if most is None else replace(rules.limits, max_records=most)
+    planned = plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
+    return replace(planned, size=size)
 
 
 def preview_replay(platform: Platform, replay: Replay) -> Plan:
@@ -90,6 +107,8 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
 
     What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
     """
+    if isinstance(replay.what, Quarantined):
+        return plan_quarantined(platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges))
     rules, stored = platform.rules, load_positions(platform)
     log = platform.source.read_log(rules.topics)
     check_topics(rules.name, log, rules.topics)
@@ -133,6 +152,8 @@ def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: 
     planned = preview(platform, max_records)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
+        if planned.size:
+            logger.info("%s: %s", platform.rules.name, planned.size)
         planned = replace(planned, delivery=platform.rules.delivery)
         return platform.ledger.store_plan(platform.rules.name, planned, run, decision)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
@@ -155,9 +176,18 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
-    logger.info("%s planned, a replay of %s: %s", batch.label, replay, describe_ranges(batch.ranges))
+    offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
+    logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
+    logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
     platform.crash("plan_stored")
     return batch
+
+
+def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tuple[ReplacedRows, ...]:
+    """Return which batches hold offsets of the ranges now, with the rows that the target has of them. Reads only."""
+    held = platform.ledger.find_held(platform.rules.name, ranges)
+    rows = platform.sink.count_held(held)
+    return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
 
 
 def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
@@ -179,12 +209,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     if is_published_by(batch, run):
         return batch
-    positions, log = _look_at_source(platform, batch)
-    if batch.lane is Lane.LIVE:
-        check_source(batch.pipeline, positions, log, _topics_of(batch))
-    else:
-        check_identity(positions, log)
-        check_readable(batch, log)
+    _check_before_reading(platform, batch)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -193,8 +218,9 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         staged = platform.make_stager().stage(attempt)
-        # A topic that was created anew while it was being read would have given other records for the same offsets.
-        check_identity(*_look_at_source(platform, batch))
+        if batch.origin is RecordOrigin.KAFKA:
+            # A topic that was created anew while it was being read would have given other records for the same offsets.
+            check_identity(*_look_at_source(platform, batch))
         platform.crash("staging_sealed")
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
@@ -257,6 +283,8 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up.
     """
     batch = load_batch(platform, batch_id)
+    if batch.is_dry_run:
+        raise never_published(batch)
     if not is_published_by(batch, run):
         attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
         try:
@@ -336,7 +364,7 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
     seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
     holes = platform.evidence.find_holes(attempt)
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
-    if holes:
+    if holes and attempt.batch.origin is RecordOrigin.KAFKA:
         counts = classify_holes([each.range for each in seen], holes, platform.source.look_into(holes))
         # Another topic under the name would have told of other records.
         check_identity(*_look_at_source(platform, attempt.batch))
@@ -349,6 +377,27 @@ def _choose_first_positions(
     rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
     starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
     return choose_first_positions(stored, log, rules.start, starts)
+
+
+def _check_before_reading(platform: Platform, batch: Batch) -> None:
+    if batch.origin is RecordOrigin.QUARANTINE:
+        check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
+        return
+    positions, log = _look_at_source(platform, batch)
+    if batch.lane is Lane.LIVE:
+        check_source(batch.pipeline, positions, log, _topics_of(batch))
+    else:
+        check_identity(positions, log)
+        check_readable(batch, log)
+
+
+def _choose_size(platform: Platform) -> BatchSize | None:
+    """Return how many records the pipeline's target duration allows; None when it has no target."""
+    limits = platform.rules.limits
+    if limits.target_duration_seconds is None:
+        return None
+    paces = platform.ledger.load_paces(platform.rules.name, PACES_CONSIDERED)
+    return choose_size(paces, limits.target_duration_seconds, limits.min_records, limits.max_records)
 
 
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:

@@ -34,6 +34,7 @@ from batchledger.planning import Plan
 from batchledger.record_rules import Deduplication
 from batchledger.rewind import ResolvedRewind
 from tests.contract import life
+from tests.contract.updates import BY_OFFSET, P0, Record, Story
 from tests.contract.warehouses import IDENTITY, Warehouse
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -389,6 +390,7 @@ def test_rewind_takes_named_partitions_back_and_opens_the_next_epoch_where_the_o
 
 
 def test_i8_what_the_new_epoch_publishes_replaces_the_old_rows_and_nothing_else(warehouse: Warehouse) -> None:
+    """S130: only a person goes back below the position, in an epoch of its own."""
     old = life.take_to_published(warehouse, FIRST, OTHER).batch.batch_id
     rewind(warehouse, {ORDERS_0: 1})
     new = life.take_to_published(warehouse, OffsetRange(ORDERS_0, 1, 4), run="run-2").batch.batch_id
@@ -469,8 +471,18 @@ def test_truncating_rewind_leaves_nothing_that_a_batch_holds(warehouse: Warehous
     assert_proved(store)
 
 
-def test_truncating_rewind_forgets_message_keys_and_deleted_keys(warehouse: Warehouse) -> None:
-    """What the target does not hold any more is neither a duplicate nor deleted."""
+def test_truncating_rewind_forgets_which_keys_were_deleted(warehouse: Warehouse) -> None:
+    store = warehouse.with_rules(upsert=BY_OFFSET)
+    story = Story(store)
+    story.publish(Record("AA", 1), Record("AA", None))
+    assert store.count_deleted_keys() == 1
+    rewind(store, {P0: 0}, truncate=True)
+    assert store.count_deleted_keys() == 0
+    assert_proved(store)
+
+
+def test_truncating_rewind_forgets_message_keys(warehouse: Warehouse) -> None:
+    """What the target does not hold any more makes nothing a duplicate."""
     store = warehouse.with_rules(deduplication=Deduplication(("message_id",), timedelta(days=1)))
     life.take_to_published(store, FIRST)
     store.remember_key("orders[0]@3", (ORDERS_1, 99), datetime(2099, 1, 1, tzinfo=UTC))

@@ -8,7 +8,17 @@ from datetime import datetime
 import pytest
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, CheckResult, DeliveryMode, Lane, Position, Staged
+from batchledger.batch import (
+    Attempt,
+    BatchState,
+    CheckResult,
+    Decision,
+    DecisionKind,
+    DeliveryMode,
+    Lane,
+    Position,
+    Staged,
+)
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -18,6 +28,7 @@ from batchledger.errors import (
     UnknownBatchError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from tests.contract import life
 from tests.contract.warehouses import IDENTITY, Warehouse
@@ -400,6 +411,46 @@ def test_published_batch_has_no_failure_whatever_was_marked_before(warehouse: Wa
     warehouse.ledger.mark_failed(attempt, "the disk is full")
     life.publish(warehouse, attempt)
     assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
+
+
+def test_pace_of_a_batch_is_counted_from_the_opening_of_the_attempt_that_published_it(warehouse: Warehouse) -> None:
+    """Neither the attempt that failed nor the wait for the next one is part of it."""
+    batch, ledger = life.store(warehouse, FIRST, OTHER), warehouse.ledger
+    failed = ledger.open_attempt(batch.batch_id, "run-1")
+    warehouse.evidence.open(failed)
+    ledger.mark_failed(failed, "the broker was away for an hour")
+    attempt = life.stage(warehouse, batch, "run-2")
+    life.audit(warehouse, attempt)
+    assert list(ledger.load_paces(warehouse.pipeline, 5)) == []
+    life.publish(warehouse, attempt)
+    (pace,) = ledger.load_paces(warehouse.pipeline, 5)
+    assert pace.offsets == len(FIRST) + len(OTHER)
+    assert pace.seconds > 0
+    warehouse.stretch(batch.batch_id, 4.5)
+    assert list(ledger.load_paces(warehouse.pipeline, 5)) == [Pace(5, 4.5)]
+
+
+def test_paces_are_those_of_the_newest_batches_of_the_pipeline_the_newest_first(warehouse: Warehouse) -> None:
+    pipeline, ledger = warehouse.pipeline, warehouse.ledger
+    for number in range(4):
+        attempt = life.take_to_published(warehouse, OffsetRange(ORDERS_0, 10 * number, 10 * number + 1 + number))
+        warehouse.move_position(ORDERS_0, 10 * number + 10)
+        warehouse.stretch(attempt.batch.batch_id, 2.0 + number)
+    life.take_to_audited(warehouse, OffsetRange(ORDERS_0, 40, 50))
+    newest = [Pace(4, 5.0), Pace(3, 4.0), Pace(2, 3.0)]
+    assert list(ledger.load_paces(pipeline, 3)) == newest
+    assert list(ledger.load_paces(pipeline, 50)) == [*newest, Pace(1, 2.0)]
+    assert list(ledger.load_paces(f"{pipeline}_neighbour", 3)) == []
+
+
+def test_what_nobody_executed_and_what_took_no_time_has_no_pace(warehouse: Warehouse) -> None:
+    """An accepted loss has no attempt; a clock that was set back shows an end before the beginning."""
+    attempt = life.take_to_published(warehouse, FIRST)
+    by_ana = Decision("ana@host", "retention was too short")
+    warehouse.decisions.give_up(warehouse.pipeline, [SECOND], DecisionKind.ACCEPT_LOSS, by_ana)
+    assert [each.offsets for each in warehouse.ledger.load_paces(warehouse.pipeline, 5)] == [3]
+    warehouse.stretch(attempt.batch.batch_id, -1.0)
+    assert list(warehouse.ledger.load_paces(warehouse.pipeline, 5)) == []
 
 
 def test_published_batch_cannot_be_published_again(warehouse: Warehouse) -> None:

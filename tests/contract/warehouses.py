@@ -4,11 +4,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -72,6 +73,12 @@ class Warehouse(Protocol):
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         """Change a position behind the ledger's back."""
+
+    def widen_target(self, column: str) -> None:
+        """Add a text column to the target."""
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        """Let the newest attempt of a published batch have been opened so long before the publication."""
 
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
@@ -142,6 +149,21 @@ class MemoryWarehouse:
         with self.database.transaction() as tables:
             key = (self.pipeline, partition)
             tables.positions[key] = replace(tables.positions[key], next_offset=next_offset)
+
+    def widen_target(self, column: str) -> None:
+        with self.database.transaction() as tables:
+            target = tables.targets[self.table]
+            rows = tuple({**row, column: None} for row in target.rows)
+            tables.targets[self.table] = replace(
+                target, schema=target.schema.append(pa.field(column, pa.string())), rows=rows
+            )
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        with self.database.transaction() as tables:
+            stored = tables.batches[batch_id]
+            assert stored.published_at is not None
+            opened_at = stored.published_at - timedelta(seconds=seconds)
+            tables.batches[batch_id] = replace(stored, opened_at=opened_at)
 
     def replace_target(self) -> None:
         with self.database.transaction() as tables:
@@ -248,6 +270,19 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             values = [next_offset, next_offset, self.pipeline, partition.topic, partition.partition]
             connection.execute(query, values)
+
+    def widen_target(self, column: str) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            widen = sql.SQL("alter table {} add column {} text")
+            connection.execute(widen.format(self._target, sql.Identifier(column)))
+
+    def stretch(self, batch_id: int, seconds: float) -> None:
+        query = (
+            "update batchledger.attempt a set opened_at = b.published_at - make_interval(secs => %s) "
+            "from batchledger.batch b where b.batch_id = %s and a.batch_id = b.batch_id and a.number = b.attempt"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(query, [seconds, batch_id])
 
     def replace_target(self) -> None:
         with psycopg.connect(self.dsn) as connection:

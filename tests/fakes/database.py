@@ -45,9 +45,11 @@ class StoredBatch:
     batch: Batch
     reported_rows: int | None = None
     balances: tuple[Balance, ...] = ()
+    opened_at: datetime | None = None
     published_at: datetime | None = None
     has_rows: bool = False
     held: tuple[OffsetRange, ...] = ()
+    dropped: tuple[OffsetRange, ...] = ()
     epoch: int = 0
     planned_by: str = ""
     request_key: str | None = None

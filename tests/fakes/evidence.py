@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from batchledger.accounting import WitnessedRange
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, Batch
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps
+from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, is_over
 
 
@@ -72,6 +73,17 @@ class MemoryEvidence:
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """See the port."""
         return find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
+
+    def read_quarantine(self, batch: Batch) -> pa.Table:
+        """See the port."""
+        rows = [
+            {name: row[name] for name in QUARANTINE_SCHEMA.names}
+            for (owner, partition, offset), row in sorted(
+                self.database.committed.quarantine.items(), key=lambda i: i[0]
+            )
+            if owner == batch.pipeline and any(each.partition == partition and offset in each for each in batch.ranges)
+        ]
+        return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
     def drop(self, attempt: Attempt) -> None:
         """See the port."""

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from batchledger.batch import BatchState
-from batchledger.offsets import find_gaps, intersect
+from batchledger.offsets import count_offsets, find_gaps, intersect
 from batchledger.record_rules import SinkMode
 from batchledger.verification import PublishedRange, Removed, TargetKey, Verification, verify_history
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
@@ -61,7 +61,7 @@ def _published(stored: StoredBatch, index: int, replacements: list[StoredReplace
         replaced=tuple(find_gaps(stored.held, within=[range_])),
         removed=Removed(
             sum(each.rows for each in mine),
-            sum(each.quarantined for each in mine),
+            sum(each.quarantined for each in mine) + count_offsets(intersect(stored.dropped, [range_])),
             sum(each.duplicates for each in mine),
         ),
     )

@@ -21,13 +21,15 @@ from batchledger.batch import (
     HeldRange,
     Lane,
     Position,
+    QuarantinedRecord,
     Staged,
     closed,
     fenced_by,
+    never_published,
     paused_by,
     position_conflict,
 )
-from batchledger.effects import Effect
+from batchledger.effects import Effect, dropping
 from batchledger.errors import (
     BatchBlockedError,
     OutcomeUnknownError,
@@ -37,7 +39,8 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, intersect
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 
@@ -89,6 +92,20 @@ class MemoryLedger:
         ]
         return (self.clock() - max(moments)).total_seconds() if moments else None
 
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """See the port."""
+        published = [
+            (each.published_at, each.opened_at, each.batch)
+            for each in self.database.committed.batches.values()
+            if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
+        ]
+        newest = sorted(published, key=lambda each: each[0], reverse=True)[:limit]
+        return [
+            Pace(count_offsets(batch.ranges), (published_at - opened_at).total_seconds())
+            for published_at, opened_at, batch in newest
+            if opened_at is not None and published_at > opened_at
+        ]
+
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
         return find_open_batch(self.database.committed, pipeline)
@@ -113,10 +130,10 @@ class MemoryLedger:
                 record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock())
             return batch
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
-            already_stored = _find_replay(tables, pipeline, key)
+            already_stored = None if key is None else _find_replay(tables, pipeline, key)
             if already_stored is not None:
                 return already_stored
             _require_running(tables, pipeline)
@@ -128,12 +145,49 @@ class MemoryLedger:
                 tables.positions.setdefault((pipeline, position.partition), position)
             batch = self._insert_batch(tables, pipeline, plan, run, key)
             effect = Effect({}, {"expired": [str(each) for each in plan.expired]})
-            record_decision(tables, batch, DecisionKind.REPLAY, decision, self.clock(), effect)
+            record_decision(tables, batch, plan.request_kind, decision, self.clock(), effect)
             return batch
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
         return _find_replay(self.database.committed, pipeline, key)
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """See the port."""
+        stored = [each for each in self.database.committed.batches.values() if each.batch.pipeline == pipeline]
+        held = [HeldRange(one.batch.batch_id, each) for one in stored for each in intersect(one.held, ranges)]
+        return sorted(held, key=lambda each: each.range)
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        return [
+            QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
+            for (owner, partition, offset), row in sorted(
+                self.database.committed.quarantine.items(), key=lambda i: i[0]
+            )
+            if owner == pipeline
+            and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
+        ]
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """See the port."""
+        dropped = self.find_quarantined(pipeline, ranges)
+        with self.database.transaction() as tables:
+            for each in dropped:
+                row = tables.quarantine.pop((pipeline, each.partition, each.offset))
+                stored = tables.batches[row["batch_id"]]
+                tables.batches[row["batch_id"]] = replace(stored, dropped=(*stored.dropped, each.range))
+            if dropped:
+                effect = dropping(merge_ranges(each.range for each in dropped))
+                record_decision(tables, pipeline, DecisionKind.QUARANTINE_DROP, decision, self.clock(), effect)
+        return len(dropped)
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            stored = find_stored(tables, batch_id)
+            if stored.batch.is_dry_run:
+                tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
 
     def _insert_batch(self, tables: Tables, pipeline: str, plan: Plan, run: str, key: str | None = None) -> Batch:
         batch = Batch(
@@ -147,6 +201,8 @@ class MemoryLedger:
             lag_left_records=plan.lag_left_records,
             planned_at=self.clock(),
             delivery=plan.delivery,
+            origin=plan.origin,
+            is_dry_run=plan.is_dry_run,
         )
         epoch = tables.epochs.get(pipeline, 0)
         tables.batches[batch.batch_id] = StoredBatch(batch, epoch=epoch, planned_by=run, request_key=key)
@@ -175,7 +231,9 @@ class MemoryLedger:
             if found.state.is_final:
                 raise closed(found, run)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
-            tables.batches[batch_id] = replace(stored, batch=taken, reported_rows=None, balances=())
+            tables.batches[batch_id] = replace(
+                stored, batch=taken, opened_at=self.clock(), reported_rows=None, balances=()
+            )
             return Attempt(taken, taken.attempt, run)
 
     def mark_failed(self, attempt: Attempt, reason: str) -> None:
@@ -371,6 +429,8 @@ class MemoryPublication:
     def mark_published(self) -> None:
         """See the port."""
         stored = self._stored
+        if stored.batch.is_dry_run:
+            raise never_published(stored.batch)
         if Protection.BALANCE_REQUIRED in self.protections:
             _require_balance(stored)
         if Protection.OVERLAPS_REFUSED in self.protections:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange, Lane
 from batchledger.columns import DELETED_COLUMN
+from batchledger.comparison import Comparison
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -19,6 +20,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
+from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
     Coordinate,
@@ -117,6 +119,32 @@ class MemorySink:
             IntegrityCheck.NO_DUPLICATE_OFFSETS: [f"{partition}@{offset}" for partition, offset in repeated[:limit]],
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [f"{partition}@{offset}" for partition, offset in outside[:limit]],
         }
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        places = [(row["_batch_id"], coordinate_of(row)) for row in self.read_target()]
+        return [
+            sum(
+                batch_id == each.batch_id and partition == each.range.partition and offset in each.range
+                for batch_id, (partition, offset) in places
+            )
+            for each in held
+        ]
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port. Everything is done to a copy, and looked at."""
+        tables = self.database.committed.copy()
+        staging = tables.staging[_key(attempt)]
+        rows = staging.rows
+        dropped = self._judge(tables, attempt, rows).duplicates
+        rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
+        before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
+        tables.targets[self.table] = before
+        self.withdraw(MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
+        kept, new = tables.targets[self.table].rows, tuple({**row, "_batch_id": attempt.batch.batch_id} for row in rows)
+        after = (*kept, *new) if self.upsert is None else apply_updates(tables, attempt, kept, new, self.upsert)
+        key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
+        return compare_rows(before, staging.schema.names, after, key, attempt, limit)
 
     def check(self, publication: Publication) -> None:
         """See the port."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
-from batchledger.batch import Attempt, CheckResult, Position, Staged
+from batchledger.batch import Attempt, Batch, CheckResult, Position, RecordOrigin, Staged
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.errors import StagingError
 from batchledger.offsets import OffsetRange
@@ -60,7 +60,7 @@ class MemoryStager:
         reported = 0
         for task, each in enumerate(attempt.batch.ranges):
             try:
-                records = list(self.broker.read(each))
+                records = self._read(attempt.batch, each)
             except LookupError as error:
                 raise StagingError(f"{attempt.batch.label}: {error}") from error
             rows, undecodable, skipped = self._decode(each, records)
@@ -70,6 +70,17 @@ class MemoryStager:
             evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA), skipped)
         self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))
         return Staged(reported)
+
+    def _read(self, batch: Batch, range_: OffsetRange) -> Sequence[tuple[int, Record]]:
+        if batch.origin is RecordOrigin.KAFKA:
+            return list(self.broker.read(range_))
+        kept = self.evidence.read_quarantine(batch).to_pylist()
+        partition = range_.partition
+        return [
+            (row["offset"], Record(row["value"], row["timestamp"], row["key"]))
+            for row in kept
+            if (row["topic"], row["partition"]) == (partition.topic, partition.partition) and row["offset"] in range_
+        ]
 
     def _decode(
         self, range_: OffsetRange, records: Sequence[tuple[int, Record]]

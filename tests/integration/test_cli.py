@@ -52,15 +52,17 @@ def test_a_whole_run_from_nothing_prints_one_json_document_and_nothing_else(work
 
 
 def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(workplace: Workplace) -> None:
-    pipeline = workplace.create(limits={"max_records": 60})
+    pipeline = workplace.create(limits={"max_records": 60, "target_duration": "30s"})
     assert ask("produce", pipeline.name, "--records", "100", "--partitions", "2")["sent"] == 100
     planned = ask("plan", pipeline.name)
     assert sum(each["until"] - each["start"] for each in planned["ranges"]) == 60
     assert planned["lag_left_records"] == 40
+    reason = "no batch has been timed yet, so the first one is small; limits.max_records is 60"
+    assert planned["size"] == {"records": 60, "target_seconds": 30.0, "reason": reason}
     assert ask("plan", pipeline.name) == planned
     published = ask("run", pipeline.name, "--until-caught-up")
     assert [each["state"] for each in published] == ["published", "published"]
-    batches = ask("batches", pipeline.name)
+    batches = ask("batches", pipeline.name)["batches"]
     assert [(each["batch_id"], each["rows"]) for each in batches] == [
         (published[1]["batch_id"], 40),
         (published[0]["batch_id"], 60),

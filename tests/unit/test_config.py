@@ -11,7 +11,7 @@ from batchledger import config
 from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
-from batchledger.planning import StartPolicy
+from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
@@ -45,6 +45,12 @@ def test_smallest_file_gets_the_safe_defaults(tmp_path: Path) -> None:
     rules = read_pipeline_file(write(tmp_path, GOOD)).rules
     assert (rules.start, rules.holes, rules.has_transform) == (StartPolicy.EARLIEST, HolePolicy.NONE, False)
     assert rules.limits.min_records == 1
+
+
+def test_limits_become_those_of_the_planning_step(tmp_path: Path) -> None:
+    limits = {"max_records": 9, "min_records": 2, "max_delay": "1h", "target_duration": "2m"}
+    assert read_pipeline_file(write(tmp_path, changed(limits=limits))).rules.limits == Limits(9, 2, 3600.0, 120.0)
+    assert read_pipeline_file(write(tmp_path, GOOD)).rules.limits.target_duration_seconds is None
 
 
 def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
@@ -143,6 +149,14 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),
         (changed(limits__max_records=0), "limits.max_records: 0"),
         (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),
+        (
+            changed(limits__target_duration=0),
+            "limits.target_duration: 0: write how long a batch should take: 1s or more",
+        ),
+        (
+            changed(limits__target_duration="1 min"),
+            "limits.target_duration: '1 min': a duration is a number and a unit",
+        ),
         (changed(limits__max_delay="soon"), "limits.max_delay: 'soon': a duration is a number and a unit"),
         (changed(schedule="every day"), "schedule: 'every day': not a cron expression"),
         (changed(schedule="@anything"), "schedule: '@anything': not a cron expression"),

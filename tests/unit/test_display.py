@@ -1,12 +1,17 @@
 """What the command line prints is whole on a narrow terminal too."""
 
 import io
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 
-from batchledger.display import balance_table
+from batchledger.display import balance_table, show_plan
+from batchledger.health import Threats
 from batchledger.ledger.history import RangeRecord
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pacing import BatchSize
+from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES
 
 EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
@@ -29,3 +34,16 @@ def test_every_term_of_a_balance_is_shown_whole_and_the_terms_add_up(balance: Ra
         count = getattr(balance, line)
         assert not count or (f"{count:,}" in shown and line.replace("_", " ") in shown)
     assert "unexplained" in shown
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(BatchSize(20_000, 60.0, "because"), "up to 20,000 records for a target of 60 s: because."), (None, "")],
+)
+def test_plan_says_which_size_was_chosen_and_why_where_there_is_a_target(
+    capsys: pytest.CaptureFixture[str], size: BatchSize | None, said: str
+) -> None:
+    plan = Plan((OffsetRange(TopicPartition("orders", 0), 0, 20_000),), 7, size=size)
+    show_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC), as_json=False)
+    _, _, after = " ".join(capsys.readouterr().out.split()).partition("7 more stay for later batches.")
+    assert after.removeprefix(" Size: ") == said

@@ -7,7 +7,8 @@ import pytest
 
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy
-from batchledger.batch import Attempt, PartitionHealth, Position, Staged, TopicIdentity
+from batchledger.batch import Attempt, Decision, PartitionHealth, Position, Staged, TopicIdentity
+from batchledger.decisions import pause, resume
 from batchledger.errors import BatchBlockedError, StagingError
 from batchledger.health import (
     STUCK_AFTER,
@@ -62,6 +63,20 @@ def test_blocked_batch_is_named(world: World) -> None:
         run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "run")
     found = survey(world.process(), NOW)
     assert (found.state, found.detail) == (PipelineState.BLOCKED, "batch 1 of orders_copy: batchledger batch 1")
+
+
+def test_paused_pipeline_says_who_paused_it_unless_something_worse_is_to_be_said(world: World) -> None:
+    pause(world.process(), Decision("ana@host", "the warehouse is being moved"))
+    found = survey(world.process(), NOW)
+    assert found.state is PipelineState.PAUSED
+    assert "by ana@host since" in found.detail
+    assert "the warehouse is being moved" in found.detail
+    resume(world.process(), Decision("ana@host", "it has been moved"))
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    pause(world.process(), Decision("ana@host", "once more"))
+    world.broker.expire(ORDERS_0, before=5)
+    assert state_of(world) is PipelineState.LOSS
 
 
 class RefusingStager:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.accounting import WitnessedRange
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, Batch
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_statement, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.quarantine import QUARANTINE_SCHEMA
 
 
 def visible_table(attempt: Attempt) -> sql.Identifier:
@@ -106,6 +107,15 @@ class PostgresEvidence:
         with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
             cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
             return [OffsetRange(TopicPartition(topic, number), start, until) for topic, number, start, until in cursor]
+
+    def read_quarantine(self, batch: Batch) -> pa.Table:
+        """See the port."""
+        with transaction(self.dsn, f"read the quarantine of {batch.label}") as cursor:
+            cursor.execute(read_statement(__package__, "read_quarantine"), {"batch_id": batch.batch_id})
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(QUARANTINE_SCHEMA)
+        microseconds = pa.array(columns[3], pa.int64()).cast(QUARANTINE_SCHEMA.field("timestamp").type)
+        columns[3] = microseconds
+        return pa.table(columns, schema=QUARANTINE_SCHEMA)
 
     def drop(self, attempt: Attempt) -> None:
         """See the port."""

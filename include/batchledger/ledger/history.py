@@ -40,6 +40,7 @@ class BatchSummary:
     ranges: int
     offsets: int
     quarantined: int
+    is_dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,32 @@ class ReplacementRecord:
     rows: int
     quarantined: int
     duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineLine:
+    """A record that could not be decoded, with the batch that set it aside last. ``timestamp`` is ISO text."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: str | None
+    error: str
+    batch_id: int
+    quarantined_at: datetime
+    key: bytes | None
+    value: bytes | None
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineList:
+    """The first records of a pipeline's quarantine in the order of offsets, and how many there are."""
+
+    lines: Sequence[QuarantineLine]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +214,19 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             replaced=[each for each in exchanged if each.batch_id == batch_id],
             replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
         )
+
+
+def list_quarantine(dsn: str, pipeline: str, limit: int) -> QuarantineList:
+    """Return up to ``limit`` records of the quarantine of a pipeline, with their bytes."""
+    with snapshot(dsn, f"list the quarantine of {pipeline}") as cursor:
+        cursor.execute("select count(*) from batchledger.quarantine where pipeline = %s", [pipeline])
+        total = int(cursor.fetchall()[0][0])
+        cursor.execute(
+            'select topic, partition, "offset", to_json("timestamp") #>> \'{}\', error, batch_id, quarantined_at, key, '
+            'value from batchledger.quarantine where pipeline = %s order by topic, partition, "offset" limit %s',
+            [pipeline, limit],
+        )
+        return QuarantineList([QuarantineLine(*row) for row in cursor], total)
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:

@@ -21,15 +21,17 @@ from batchledger.batch import (
     CheckResult,
     Decision,
     DecisionKind,
+    HeldRange,
     Lane,
     Position,
+    QuarantinedRecord,
     Staged,
     closed,
     fenced_by,
     paused_by,
 )
 from batchledger.database import commit, connect, ranges_as_arrays, read_statement, translate_errors
-from batchledger.effects import Effect
+from batchledger.effects import Effect, dropping
 from batchledger.errors import BatchBlockedError, TargetChangedError
 from batchledger.ledger.publication import PostgresPublication, end_attempt
 from batchledger.ledger.rows import (
@@ -46,7 +48,8 @@ from batchledger.ledger.rows import (
     store_balances,
 )
 from batchledger.ledger.schema import transaction
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.pacing import Pace
 from batchledger.planning import Plan
 
 _PUBLICATION_WAITS = {Lane.LIVE: "2min", Lane.REPLAY: "10min"}
@@ -74,6 +77,12 @@ class PostgresLedger:
             row = cursor.fetchone()
             return row[0] if row else None
 
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """See the port."""
+        with transaction(self.dsn, f"load what the newest batches of {pipeline} took") as cursor:
+            cursor.execute(read_statement(__package__, "load_paces"), {"pipeline": pipeline, "limit": limit})
+            return [Pace(*row) for row in cursor]
+
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
         with transaction(self.dsn, f"look for an open batch of {pipeline}") as cursor:
@@ -100,11 +109,11 @@ class PostgresLedger:
                 insert_decision(cursor, batch, DecisionKind.TRIGGER, decision)
             return batch
 
-    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str) -> Batch:
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
         """See the port."""
         with transaction(self.dsn, f"store a replay of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
-            already_stored = find_batch(cursor, pipeline=pipeline, key=key)
+            already_stored = None if key is None else find_batch(cursor, pipeline=pipeline, key=key)
             if already_stored is not None:
                 return already_stored
             _require_running(cursor, pipeline)
@@ -119,13 +128,60 @@ class PostgresLedger:
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
             batch = load_batch(cursor, batch_id)
             expired = Effect({}, {"expired": [str(each) for each in plan.expired]})
-            insert_decision(cursor, batch, DecisionKind.REPLAY, decision, expired)
+            insert_decision(cursor, batch, plan.request_kind, decision, expired)
             return batch
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
         with transaction(self.dsn, f"look for a replay of {pipeline}") as cursor:
             return find_batch(cursor, pipeline=pipeline, key=key)
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """See the port."""
+        with transaction(self.dsn, f"look who holds offsets of {pipeline}") as cursor:
+            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
+            cursor.execute(read_statement(__package__, "find_held"), parameters)
+            return [
+                HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
+                for batch_id, topic, partition, start, until in cursor
+            ]
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        asked = ranges_as_arrays(ranges or ())
+        parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
+        with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:
+            cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
+            return [
+                QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
+                for topic, partition, offset, size_bytes in cursor
+            ]
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"drop records from the quarantine of {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
+            cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
+            dropped = merge_ranges(
+                OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in cursor
+            )
+            if dropped:
+                insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, dropping(dropped))
+            return count_offsets(dropped)
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"end the dry run {batch_id}") as cursor:
+            cursor.execute(
+                "update batchledger.batch set state = 'discarded' "
+                "where batch_id = %s and is_dry_run and state <> 'discarded' returning attempt",
+                [batch_id],
+            )
+            ended = cursor.fetchall()
+            batch = load_batch(cursor, batch_id)
+            for (number,) in ended:
+                end_attempt(cursor, Attempt(batch, number, ""), "compared")
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """See the port."""

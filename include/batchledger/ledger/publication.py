@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, HeldRange, Lane, position_conflict
+from batchledger.batch import Attempt, HeldRange, Lane, never_published, position_conflict
 from batchledger.database import ranges_as_arrays, read_statement
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
@@ -158,6 +158,8 @@ class PostgresPublication:
     def mark_published(self) -> None:
         """See the port."""
         batch = self.attempt.batch
+        if batch.is_dry_run:
+            raise never_published(batch)
         with self.connection.cursor() as cursor:
             try:
                 cursor.execute(

@@ -19,6 +19,7 @@ from batchledger.batch import (
     DeliveryMode,
     Lane,
     Position,
+    RecordOrigin,
     TopicIdentity,
 )
 from batchledger.database import ranges_as_arrays, read_statement
@@ -80,7 +81,7 @@ def find_batch(
     row = cursor.fetchone()
     if row is None:
         return None
-    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery = row
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run = row
     cursor.execute(
         "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
         "order by topic, partition, offsets",
@@ -98,15 +99,18 @@ def find_batch(
         lag_left_records=lag_left,
         planned_at=planned_at,
         delivery=DeliveryMode(delivery),
+        origin=RecordOrigin(origin),
+        is_dry_run=is_dry_run,
     )
 
 
 def insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
     """Store a planned batch without its ranges; return its id."""
     cursor.execute(
-        "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by, delivery, request_key) "
-        "values (%s, %s, %s, %s, %s, %s) returning batch_id",
-        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key],
+        "insert into batchledger.batch "
+        "(pipeline, lane, lag_left_records, planned_by, delivery, request_key, origin, is_dry_run) "
+        "values (%s, %s, %s, %s, %s, %s, %s, %s) returning batch_id",
+        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key, plan.origin, plan.is_dry_run],
     )
     return int(cursor.fetchall()[0][0])
 

@@ -63,12 +63,16 @@ class PostgresDeduplication:
         """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6)."""
         parameters, replaced = self._parameters(attempt), find_replaced(cursor, attempt)
         if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
-            self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
-            self._judge(cursor, attempt)
+            self._judge_taken_over(cursor, attempt, replaced)
             cursor.execute(read_statement(__package__, "count_judged"), parameters)
         else:
             cursor.execute(read_sql("count_duplicates").format(keyed=self._keyed(attempt)), parameters)
         return [count for (count,) in cursor]
+
+    def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
+        self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
+        return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
     def recall(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
         """Keep what was decided about the records that the batch takes over; their rows have been withdrawn."""
@@ -92,7 +96,8 @@ class PostgresDeduplication:
         cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
         if exists_here(cursor, "batchledger_recalled"):
             self._judge(cursor, attempt)
-            for change in ("forget_keys", "take_over_keys", "remember_judged", "list_judged"):
+            self._forget(cursor, parameters)
+            for change in ("take_over_keys", "remember_judged", "list_judged"):
                 cursor.execute(read_statement(__package__, change), parameters)
         else:
             for change in ("remember_keys", "list_duplicates"):
@@ -102,6 +107,10 @@ class PostgresDeduplication:
         if held:
             rows = read_sql("select_missing").format(accepted=sql.SQL("({})").format(rows))
         return AcceptedRows(sql.SQL("({}) accepted").format(rows), held, dropped)
+
+    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
+        self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
+        self._judge(cursor, attempt)
 
     def _recall(
         self,
@@ -119,23 +128,48 @@ class PostgresDeduplication:
         cursor.execute("analyze batchledger_recalled")
 
     def _judge(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Write down, for every row with a key, which record is the first one with it.
+
+        In steps, because PostgreSQL knows nothing of what lies between the parts of one statement, and may choose to
+        compare every row with every other one.
+        """
+        parameters = self._parameters(attempt)
+        cursor.execute(
+            sql.SQL("create temporary table batchledger_keyed on commit drop as {}").format(self._keyed(attempt))
+        )
+        cursor.execute("analyze batchledger_keyed")
         cursor.execute(f"create temporary table batchledger_judged ({_VERDICT}, is_settled boolean) on commit drop")
-        cursor.execute(read_sql("judge_rows").format(keyed=self._keyed(attempt)), self._parameters(attempt))
-        cursor.execute("analyze batchledger_judged")
+        for step in ("settle_rows", "unsettle_rows", "judge_rows"):
+            cursor.execute(read_statement(__package__, step), parameters)
+            cursor.execute("analyze batchledger_judged")
+
+    def _forget(self, cursor: psycopg.Cursor[Any], parameters: dict[str, Any]) -> None:
+        """Let nothing later be a duplicate of a record that is gone."""
+        cursor.execute(
+            "create temporary table batchledger_gone "
+            "(pipeline text, key_hash bytea, _topic text, _partition int, _offset bigint) on commit drop"
+        )
+        cursor.execute(read_statement(__package__, "find_gone"), parameters)
+        if cursor.rowcount == 0:
+            return
+        cursor.execute("analyze batchledger_gone")
+        for change in ("forget_keys", "unlist_duplicates"):
+            cursor.execute(read_statement(__package__, change))
 
     def _find_held(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
-        batch = attempt.batch
-        statement = read_sql("find_held_rows").format(
-            keyed=self._keyed(attempt), pipeline=sql.Literal(batch.pipeline), batch_id=sql.Literal(batch.batch_id)
-        )
-        cursor.execute(statement)
+        batch_id = sql.Literal(attempt.batch.batch_id)
+        cursor.execute(read_sql("find_held_rows").format(keyed=self._keyed(attempt), batch_id=batch_id))
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(
-            "select_keyed", attempt, key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
+            "select_keyed",
+            attempt,
+            pipeline=sql.Literal(attempt.batch.pipeline),
+            key=join_names(self.rules.key),
+            key_hash=hash_of(self.rules.key),
         )
 
     def _parameters(self, attempt: Attempt) -> dict[str, Any]:

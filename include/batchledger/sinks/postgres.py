@@ -16,6 +16,7 @@ from psycopg import sql
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, transaction
 from batchledger.errors import (
     AuditOutdatedError,
@@ -27,6 +28,7 @@ from batchledger.errors import (
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
+from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.staging import (
     TASK_COLUMN,
@@ -121,6 +123,36 @@ class PostgresSink:
                 cursor.execute(statement_about(query, attempt), parameters)
                 found[check] = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
             return found
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        parameters = {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
+        with transaction(self.dsn, f"count rows of {self.name}") as cursor:
+            if not held or not columns_of(cursor, *self.table):
+                return [0] * len(held)
+            cursor.execute(read_sql("count_held").format(target=self._target), parameters)
+            return [count for (count,) in cursor]
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
+            cursor.execute("set local work_mem = '256MB'")
+            row_columns = list(self._staged_columns(cursor, attempt))
+            columns = columns_of(cursor, *self.table)
+            if not columns:
+                # Rolled back below: the rows are compared with the empty table that they would create.
+                self._create_target(cursor, self._staged_columns(cursor, attempt))
+                columns = columns_of(cursor, *self.table)
+            rows: sql.Composable = rows_table(attempt)
+            if self._deduplication is not None:
+                rows = self._deduplication.select_accepted(cursor, attempt)
+            try:
+                shadow = Shadow(self._target, columns, rows, row_columns, self._upsert)
+                comparison = shadow.compare(cursor, attempt, limit)
+            except psycopg.DataError as error:
+                raise self._refused(attempt, error) from error
+            cursor.connection.rollback()
+            return comparison
 
     def check(self, publication: Publication) -> None:
         """See the port."""

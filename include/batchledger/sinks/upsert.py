@@ -70,14 +70,9 @@ class PostgresUpsert:
         """
         cursor.execute(sql.SQL("select count(*) from {}").format(rows))
         accepted = int(cursor.fetchall()[0][0])
-        self._collapse(cursor, rows, columns)
-        self._require_keys(cursor, attempt)
+        parts = self.collapse(cursor, attempt, rows, columns, self.target)
+        parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
         has_deleted = DELETED_COLUMN in columns
-        parts = self._parts([each for each in columns if each != DELETED_COLUMN])
-        parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id, "limit": OFFENDERS_SHOWN}
-        if self.rules.version is VersionBy.OFFSET:
-            cursor.execute(read_sql("find_divided_keys").format(**parts), parameters)
-            _refuse_divided(cursor, attempt)
         changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
         for change in changes:
             cursor.execute(read_sql(change).format(**parts), parameters)
@@ -98,7 +93,32 @@ class PostgresUpsert:
                 lost,
             )
 
-    def _collapse(self, cursor: psycopg.Cursor[Any], rows: sql.Composable, columns: Sequence[str]) -> None:
+    def collapse(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        rows: sql.Composable,
+        columns: Sequence[str],
+        held: sql.Composable,
+    ) -> dict[str, sql.Composable]:
+        """Write the newest record of each key to the temporary table ``batchledger_last``.
+
+        Returns what statements about it are made of. Raises KeyConflictError when the records cannot be applied to
+        ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
+        """
+        self._write_last(cursor, attempt, rows, columns)
+        self._require_keys(cursor, attempt)
+        parts = self._parts([each for each in columns if each != DELETED_COLUMN])
+        if self.rules.version is VersionBy.OFFSET:
+            parameters = {"pipeline": attempt.batch.pipeline, "limit": OFFENDERS_SHOWN}
+            statement = read_sql("find_divided_keys").format(**{**parts, "target": held})
+            cursor.execute(statement, parameters | ranges_as_arrays(attempt.batch.ranges))
+            _refuse_divided(cursor, attempt)
+        return parts
+
+    def _write_last(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]
+    ) -> None:
         is_by_offset = self.rules.version is VersionBy.OFFSET
         apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
         has_deleted = DELETED_COLUMN in columns
@@ -109,6 +129,7 @@ class PostgresUpsert:
                 columns=join_names([each for each in columns if each != DELETED_COLUMN]),
                 deleted=deleted if has_deleted else sql.Literal(False),
                 key_hash=hash_of(self.rules.key),
+                pipeline=sql.Literal(attempt.batch.pipeline),
                 rows=rows,
                 newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
             )

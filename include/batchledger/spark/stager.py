@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 import grpc
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from batchledger.batch import Attempt, Staged
+from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError, StagingError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -72,12 +74,13 @@ class SparkStager:
     def _require_whole_read(self, attempt: Attempt) -> None:
         """Refuse a transform that left records unread: on a topic that may have holes they would pass for such.
 
-        Without ``minPartitions`` Spark reads each range in one task.
+        Without ``minPartitions`` Spark reads each range in one task, and records that quarantine has kept all in one.
         """
-        finished, ranges = self.evidence.count_finished(attempt), len(attempt.batch.ranges)
-        if finished < ranges:
+        is_kept = attempt.batch.origin is RecordOrigin.QUARANTINE
+        finished, reads = self.evidence.count_finished(attempt), 1 if is_kept else len(attempt.batch.ranges)
+        if finished < reads:
             raise ConfigurationError(
-                f"only {finished} of the {ranges} ranges of {attempt.batch.label} were read to their end: transform "
+                f"only {finished} of the {reads} ranges of {attempt.batch.label} were read to their end: transform "
                 f"{self.transform} does not look at every record. Nothing is visible. Let it drop records by a "
                 "condition on their values, not by limit() or a constant.",
                 batch_id=attempt.batch.batch_id,
@@ -86,7 +89,7 @@ class SparkStager:
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
         # Otherwise a timestamp without a zone would mean another moment on another server.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        raw = read_ranges(spark, attempt.batch.ranges, self.source_options, self.isolation)
+        raw = self._read(spark, attempt.batch)
         decoded = decode_json(raw, self.columns, self.tombstones, self.key)
         good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
         evidence = self.evidence.open(attempt)
@@ -98,6 +101,11 @@ class SparkStager:
             rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
             written = transformed.mapInArrow(WriteTask(rows), REPORT_SCHEMA)
         return [(row.task, row.written) for row in written.collect()]
+
+    def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
+        if batch.origin is RecordOrigin.KAFKA:
+            return read_ranges(spark, batch.ranges, self.source_options, self.isolation)
+        return read_kept_records(spark, self.evidence.read_quarantine(batch))
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
         deleted = (DELETED_COLUMN,) if self.tombstones is TombstonePolicy.DELETE else ()
@@ -148,6 +156,12 @@ def _read_once(
         "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
     }
     return spark.read.format("kafka").options(**{**options, **explicit}).load()
+
+
+def read_kept_records(spark: SparkSession, kept: pa.Table) -> DataFrame:
+    """Return records as a read of Kafka does, in one Spark partition; ``kept`` has ``QUARANTINE_SCHEMA``."""
+    headers = F.from_json(F.col("headers"), "array<struct<key:string,value:binary>>")
+    return spark.createDataFrame(kept.drop_columns(["error"])).withColumn("headers", headers).coalesce(1)
 
 
 def load_transform(reference: str) -> Transform:

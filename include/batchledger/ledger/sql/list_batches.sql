@@ -1,6 +1,6 @@
 select b.batch_id, b.lane, b.state, b.attempt, b.planned_by, b.planned_at, b.published_at, b.published_rows,
     extract(epoch from b.published_at - b.planned_at)::float8,
-    r.ranges, r.offsets, r.quarantined
+    r.ranges, r.offsets, r.quarantined, b.is_dry_run
 from batchledger.batch b
 cross join lateral (
     select count(*) as ranges, coalesce(sum(upper(offsets) - lower(offsets)), 0)::bigint as offsets,

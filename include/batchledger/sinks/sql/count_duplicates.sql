@@ -3,10 +3,10 @@ with planned as (
     select ordinality, topic, partition, start, until
     from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
         with ordinality as p (topic, partition, start, until, ordinality)
-), keyed as (
+), keyed as materialized (
     {keyed}
 ), first_here as (
-    select distinct on (key_hash) key_hash, _topic, _partition, _offset
+    select distinct on (key_hash) pipeline, key_hash, _topic, _partition, _offset
     from keyed
     order by key_hash, _topic collate "C", _partition, _offset
 ), first as (
@@ -14,7 +14,7 @@ with planned as (
         coalesce(m."offset", h._offset) as "offset"
     from first_here h
     left join batchledger.message_key m
-        on m.pipeline = %(pipeline)s and m.key_hash = h.key_hash and m.remembered_until > %(planned_at)s
+        on m.pipeline = h.pipeline and m.key_hash = h.key_hash and m.remembered_until > %(planned_at)s
 ), duplicate as (
     select k._topic, k._partition, k._offset
     from keyed k

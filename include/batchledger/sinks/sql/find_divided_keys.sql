@@ -11,7 +11,7 @@ where (t._topic, t._partition) <> (l._topic, l._partition)
 union all
 select l._topic, l._partition, l._offset, d.topic, d.partition, d."offset"
 from batchledger_last l
-join batchledger.deleted_key d on d.pipeline = %(pipeline)s and d.key_hash = l._key_hash
+join batchledger.deleted_key d on d.pipeline = l._pipeline and d.key_hash = l._key_hash
 where (d.topic, d.partition) <> (l._topic, l._partition)
 order by 1, 2, 3
 limit %(limit)s

@@ -1,4 +1,4 @@
 insert into batchledger_recalled
 select distinct {key_hash}, _topic, _partition, _offset, false, _topic, _partition, _offset
 from {rows}
-where num_nulls({key}) = 0
+where ({key}) is not null

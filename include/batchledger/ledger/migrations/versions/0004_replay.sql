@@ -10,15 +10,25 @@ alter table batchledger.position
 comment on column batchledger.position.rewound_to is 'Where the live batches of this epoch begin; null: at the origin.';
 
 alter table batchledger.batch
-    add column request_key  text;
+    add column request_key  text,
+    add column origin       text not null default 'kafka' check (origin in ('kafka', 'quarantine')),
+    add column is_dry_run   boolean not null default false,
+    add constraint batch_dry_run_stays_invisible check (not (is_dry_run and state = 'published'));
 create unique index batch_by_request on batchledger.batch (pipeline, request_key) where request_key is not null;
+comment on column batchledger.batch.origin is 'Where records are read: from Kafka, or the bytes that quarantine has kept of them.';
+comment on column batchledger.batch.is_dry_run is 'Staged and audited to be compared with the target, then discarded.';
 comment on column batchledger.batch.request_key is 'Which request a replay belongs to, so that a plan step that is tried again finds its own batch.';
 create index batch_open_replay on batchledger.batch (pipeline)
     where lane = 'replay' and state not in ('published', 'discarded');
 
+alter table batchledger.attempt
+    drop constraint attempt_outcome_check,
+    add constraint attempt_outcome_check check (outcome in ('published', 'blocked', 'fenced', 'failed', 'compared'));
+
 alter table batchledger.batch_range
-    add column epoch  int not null default 0,
-    add column held   int8multirange not null default '{}';
+    add column epoch               int not null default 0,
+    add column held                int8multirange not null default '{}',
+    add column quarantine_dropped  bigint not null default 0;
 update batchledger.batch_range set held = int8multirange(offsets) where published_live;
 alter table batchledger.batch_range
     drop constraint batch_range_balanced,
@@ -30,6 +40,7 @@ alter table batchledger.batch_range
     add constraint batch_range_held_once exclude using gist
         (pipeline with =, topic with =, partition with =, held with &&) where (not isempty(held));
 comment on column batchledger.batch_range.held is 'The offsets whose rows are this batch''s: all of them when it is published, less what later batches have replaced (I8).';
+comment on column batchledger.batch_range.quarantine_dropped is 'How many of the quarantined records a person has removed for good; see decision.';
 
 create table batchledger.replacement (
     batch_id           bigint not null references batchledger.batch,

@@ -1,0 +1,82 @@
+"""What a replay would do: it is staged and audited as it would be, compared with the target, and never published.
+
+The dry run is a batch of its own in the ledger, because attempts, staging and the job of spark-submit hang on one. It
+ends discarded, with who asked for it; the target, the positions and what others hold stay as they are. A process that
+is killed in the middle leaves an open batch, which nothing can publish.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+
+from batchledger import run_batch
+from batchledger.batch import Attempt, Batch, Decision
+from batchledger.comparison import Comparison, ReplacedRows, describe_replaced
+from batchledger.errors import BatchBlockedError, TargetRefusedError
+from batchledger.offsets import OffsetRange
+from batchledger.ownership import drop_staging
+from batchledger.pipeline import Platform, StageStep
+from batchledger.replay import Replay
+
+logger = logging.getLogger(__name__)
+
+CHANGED_ROWS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The outcome: whose rows would be replaced, how they would differ, and why it would not be published at all.
+
+    ``comparison`` is None when the target would refuse the rows; ``objections`` is empty when nothing speaks against
+    publishing. ``batch`` is the discarded one; its balance is in the ledger.
+    """
+
+    batch: Batch
+    expired: tuple[OffsetRange, ...]
+    replaced: tuple[ReplacedRows, ...]
+    comparison: Comparison | None
+    objections: tuple[str, ...]
+
+
+def dry_run_replay(
+    platform: Platform, replay: Replay, run: str, decision: Decision, stage_step: StageStep | None = None
+) -> DryRun | None:
+    """Do everything of a replay but publish it; None when there is nothing to publish again.
+
+    ``stage_step`` as for ``run_batch.run_once``. Raises what planning and staging a replay raise. Asking again, as a
+    retry does, is a dry run of its own.
+    """
+    planned = run_batch.preview_replay(platform, replay)
+    if planned.is_empty:
+        return None
+    planned = replace(planned, first_positions=(), is_dry_run=True)
+    batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key=None)
+    try:
+        (stage_step or run_batch.stage)(platform, batch.batch_id, run)
+        objections = _audit(platform, batch.batch_id, run)
+        comparison = None
+        try:
+            comparison = platform.sink.compare(_attempt(platform, batch.batch_id), CHANGED_ROWS_SHOWN)
+        except TargetRefusedError as error:
+            objections = (*objections, str(error))
+        replaced = run_batch.find_replaced_rows(platform, batch.ranges)
+    finally:
+        platform.ledger.end_dry_run(batch.batch_id)
+        drop_staging(platform, _attempt(platform, batch.batch_id))
+    batch = platform.ledger.load_batch(batch.batch_id)
+    logger.info("%s, a dry run, would replace %s", batch.label, describe_replaced(replaced))
+    return DryRun(batch, planned.expired, replaced, comparison, objections)
+
+
+def _audit(platform: Platform, batch_id: int, run: str) -> tuple[str, ...]:
+    """Audit as a replay is, and return which checks would block it."""
+    try:
+        run_batch.audit(platform, batch_id, run)
+    except BatchBlockedError:
+        checks = platform.ledger.load_checks(batch_id)
+        return tuple(f"{each.name}: {each.detail}" for each in checks if not each.passed)
+    return ()
+
+
+def _attempt(platform: Platform, batch_id: int) -> Attempt:
+    batch = platform.ledger.load_batch(batch_id)
+    return Attempt(batch, batch.attempt, batch.attempt_run or "")

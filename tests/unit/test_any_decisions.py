@@ -1,0 +1,143 @@
+"""Any sequence of runs, replays and decisions keeps every invariant, and ends in the table that the topic says."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from batchledger import decisions, run_batch
+from batchledger.batch import Decision, DeliveryMode
+from batchledger.errors import BatchBlockedError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Limits, StartPolicy
+from batchledger.record_rules import Deduplication, Upsert
+from batchledger.replay import Replay
+from batchledger.rewind import Rewind
+from tests.fakes.history import prove
+from tests.fakes.sink import MemorySink
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
+
+PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
+BY_ANA = Decision("ana@host", "because")
+PARTS = st.integers(0, 100)
+
+
+class Decisions(RuleBasedStateMachine):
+    """One pipeline; whatever is decided, nothing that was skipped comes back by itself."""
+
+    make_world: Callable[[], World] = World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = type(self).make_world()
+        self.world.broker.create_topic("orders", len(PARTITIONS))
+        self.runs = 0
+        for partition in PARTITIONS:
+            self.world.produce(partition, 6)
+        self.run()
+
+    def name(self) -> str:
+        self.runs += 1
+        return f"run-{self.runs}"
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        return {each.partition: each.next_offset for each in self.world.process().ledger.load_positions(PIPELINE)}
+
+    @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 5))
+    def produce(self, partition: TopicPartition, count: int) -> None:
+        self.world.produce(partition, count)
+
+    @rule()
+    def run(self) -> None:
+        batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        run_batch.run_once(self.world.process(), self.name(), batch.batch_id if batch else None)
+
+    @rule()
+    def leave_a_batch_open(self) -> None:
+        name, platform = self.name(), self.world.process()
+        batch = platform.ledger.find_open_batch(PIPELINE) or run_batch.plan(platform, name)
+        if batch is not None:
+            run_batch.stage(platform, batch.batch_id, name)
+            run_batch.audit(platform, batch.batch_id, name)
+
+    @rule()
+    def leave_a_batch_blocked(self) -> None:
+        platform = self.world.process(alter=lambda rows: rows[1:])
+        if platform.ledger.find_open_batch(PIPELINE) is None:
+            try:
+                run_batch.run_once(platform, self.name())
+            except BatchBlockedError:
+                return
+
+    @rule(part=PARTS, length=st.integers(1, 6), partition=st.sampled_from(PARTITIONS))
+    def replay(self, part: int, length: int, partition: TopicPartition) -> None:
+        end = self.world.broker.partitions[partition].end
+        start = part % end
+        range_ = OffsetRange(partition, start, min(end, start + length))
+        name = self.name()
+        batch = run_batch.plan_replay(self.world.process(), Replay((range_,)), name, BY_ANA, name)
+        assert batch is not None
+        run_batch.take_through(self.world.process(), batch.batch_id, name)
+
+    @rule(part=PARTS, partition=st.sampled_from(PARTITIONS))
+    def rewind(self, part: int, partition: TopicPartition) -> None:
+        at = self.next_offsets()[partition]
+        decisions.rewind(self.world.process(), Rewind({partition: part % (at + 1)}), BY_ANA)
+
+    @rule()
+    def rewind_and_truncate(self) -> None:
+        decisions.rewind(self.world.process(), Rewind(StartPolicy.EARLIEST, truncate=True), BY_ANA)
+        assert self.world.times_published() == Counter()
+
+    @rule(partition=st.sampled_from(PARTITIONS), length=st.integers(1, 3))
+    def skip(self, partition: TopicPartition, length: int) -> None:
+        at, end = self.next_offsets()[partition], self.world.broker.partitions[partition].end
+        if at == end:
+            return
+        open_batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        range_ = OffsetRange(partition, at, min(end, at + length))
+        decisions.skip(self.world.process(), [range_], BY_ANA, open_batch.batch_id if open_batch else None)
+
+    @rule(is_accepted=st.booleans())
+    def decide_about_the_open_batch(self, is_accepted: bool) -> None:
+        batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        if batch is not None:
+            decide = decisions.accept if is_accepted and batch.state == "blocked" else decisions.discard
+            decide(self.world.process(), batch.batch_id, BY_ANA)
+
+    @invariant()
+    def the_proof_holds(self) -> None:
+        sink = MemorySink(self.world.database, "orders", upsert=self.world.upsert)
+        verification = prove(sink, PIPELINE)
+        assert verification.holds, verification.findings
+
+    def teardown(self) -> None:
+        """What was given up comes back by a rewind; then the table is what the topic says."""
+        self.run()
+        decisions.rewind(self.world.process(), Rewind(StartPolicy.EARLIEST), BY_ANA)
+        catch_up(self.world)
+        self.the_proof_holds()
+        assert_exactly_once(self.world)
+
+
+WORLDS: dict[str, Callable[[], World]] = {
+    "append": lambda: World(limits=Limits(max_records=5)),
+    "upsert": lambda: World(limits=Limits(max_records=5), upsert=Upsert(("message_id",))),
+    "dedupe": lambda: World(
+        limits=Limits(max_records=5), deduplication=Deduplication(("message_id",), timedelta(days=9999))
+    ),
+    "at_least_once": lambda: World(limits=Limits(max_records=5), delivery=DeliveryMode.AT_LEAST_ONCE),
+    "at_most_once": lambda: World(limits=Limits(max_records=5), delivery=DeliveryMode.AT_MOST_ONCE),
+}
+
+
+@pytest.mark.parametrize("make_world", WORLDS.values(), ids=WORLDS)
+def test_any_sequence_of_decisions_keeps_the_invariants_and_ends_in_the_table_of_the_topic(
+    make_world: Callable[[], World],
+) -> None:
+    machine = type("OfThisWorld", (Decisions,), {"make_world": staticmethod(make_world)})
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=15, deadline=None))

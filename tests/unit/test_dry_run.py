@@ -1,0 +1,135 @@
+"""A dry run tells what a replay would do, and leaves nothing behind but its line in the ledger."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.batch import BatchState, Decision
+from batchledger.comparison import describe_replaced
+from batchledger.dry_run import dry_run_replay
+from batchledger.errors import ExpiredError, FencedError, ReplayRefusedError, StagingError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Platform
+from batchledger.planning import Limits
+from batchledger.replay import Replay
+from tests.fakes.work import Rows
+from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
+
+ORDERS_0 = TopicPartition("orders", 0)
+ANA = Decision("ana@example", "a look")
+MIDDLE = Replay((OffsetRange(ORDERS_0, 3, 7),))
+VISIBLE = ("targets", "positions", "quarantine", "message_keys", "deleted_keys", "duplicates", "replacements")
+
+
+@pytest.fixture
+def world() -> World:
+    """Ten records, published by two batches."""
+    world = World(limits=Limits(max_records=5))
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    catch_up(world)
+    return world
+
+
+def look(world: World) -> Mapping[str, Any]:
+    """Everything that a dry run leaves as it is."""
+    tables = world.database.committed
+    held = {batch_id: stored.held for batch_id, stored in tables.batches.items() if stored.held}
+    return {**{name: dict(getattr(tables, name)) for name in VISIBLE}, "held": held}
+
+
+def corrected(rows: Rows) -> Rows:
+    """A transform that drops one row and changes another."""
+    return [
+        {**row, "message_id": "new" if row["_offset"] == 4 else row["message_id"]}
+        for row in rows
+        if row["_offset"] != 5
+    ]
+
+
+def test_dry_run_says_what_would_differ_and_changes_nothing(world: World) -> None:
+    before = look(world)
+    found = dry_run_replay(world.process(alter=corrected, has_transform=True), MIDDLE, "look", ANA)
+    assert found is not None
+    assert found.comparison is not None
+    counts = found.comparison
+    assert (counts.added, counts.removed, counts.changed, counts.unchanged) == (0, 1, 1, 2)
+    assert [(str(each), each.columns) for each in counts.examples] == [("orders[0]@4", ("message_id",))]
+    assert describe_replaced(found.replaced) == "4 rows: batch 1: 2, batch 2: 2"
+    assert found.objections == ()
+    assert look(world) == before
+    assert not world.database.committed.staging
+    assert not world.database.committed.evidence
+    assert world.database.committed.batches[found.batch.batch_id].batch.state is BatchState.DISCARDED
+
+
+def test_dry_run_of_what_would_be_blocked_says_why(world: World) -> None:
+    found = dry_run_replay(world.process(alter=staged_twice), MIDDLE, "look", ANA)
+    assert found is not None
+    assert any("no_duplicate_offsets" in each for each in found.objections)
+
+
+def test_dry_run_of_nothing_is_no_batch(world: World) -> None:
+    batches = dict(world.database.committed.batches)
+    world.broker.partitions[ORDERS_0].log_start = 10
+    expired = Replay((OffsetRange(ORDERS_0, 3, 7),), allow_expired=True)
+    assert dry_run_replay(world.process(), expired, "look", ANA) is None
+    with pytest.raises(ExpiredError):
+        dry_run_replay(world.process(), MIDDLE, "look", ANA)
+    assert world.database.committed.batches == batches
+
+
+def test_dry_run_that_fails_is_discarded_too_and_may_be_asked_again(world: World) -> None:
+    def fail(platform: Platform, batch_id: int, run: str) -> Any:
+        raise StagingError("planted")
+
+    before = look(world)
+    with pytest.raises(StagingError):
+        dry_run_replay(world.process(), MIDDLE, "look", ANA, fail)
+    assert look(world) == before
+    assert [each.batch.state for each in world.database.committed.batches.values()][-1] is BatchState.DISCARDED
+    assert dry_run_replay(world.process(), MIDDLE, "look", ANA) is not None
+
+
+def test_dry_run_is_not_taken_again_as_a_replay(world: World) -> None:
+    found = dry_run_replay(world.process(), MIDDLE, "look", ANA)
+    assert found is not None
+    before = look(world)
+    with pytest.raises(FencedError, match="discarded"):
+        run_batch.run_once(world.process(), "again", found.batch.batch_id)
+    assert look(world) == before
+
+
+def test_dry_run_stores_no_position_of_a_topic_that_was_never_read() -> None:
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.broker.append(ORDERS_0, *(json.dumps({"message_id": str(n)}).encode() for n in range(10)))
+    found = dry_run_replay(world.process(), MIDDLE, "look", ANA)
+    assert found is not None
+    assert found.comparison is not None
+    assert (found.comparison.added, found.replaced) == (4, ())
+    assert world.process().ledger.load_positions(PIPELINE) == []
+
+
+def test_dry_run_whose_process_was_killed_cannot_be_published_by_another(world: World) -> None:
+    platform = world.process()
+    planned = replace(run_batch.preview_replay(platform, MIDDLE), is_dry_run=True)
+    left = platform.ledger.store_replay(PIPELINE, planned, "killed", ANA, None)
+    before = look(world)
+    with pytest.raises(ReplayRefusedError, match="never published"):
+        run_batch.run_once(world.process(), "another", left.batch_id)
+    assert look(world) == before
+
+
+def test_plan_of_a_live_batch_tells_whose_rows_it_would_replace_behind_a_replay_that_read_ahead(world: World) -> None:
+    world.produce(ORDERS_0, 5)
+    ahead = run_batch.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 12, 14),)), "ahead", ANA, "ahead")
+    assert ahead is not None
+    run_batch.take_through(world.process(), ahead.batch_id, "ahead")
+    planned = run_batch.preview(world.process())
+    replaced = run_batch.find_replaced_rows(world.process(), planned.ranges)
+    assert describe_replaced(replaced) == f"2 rows: batch {ahead.batch_id}: 2"

@@ -1,0 +1,160 @@
+"""Records in quarantine are tried again from the bytes kept there: exactly those, and the balance stays closed (I7)."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
+from batchledger.dry_run import dry_run_replay
+from batchledger.errors import ReplayRefusedError
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets
+from batchledger.pipeline import Platform
+from batchledger.replay import (
+    BYTES_AT_ONCE,
+    RANGES_AT_ONCE,
+    Quarantined,
+    Replay,
+    split_quarantined,
+)
+from tests.fakes.crash import CrashOnce, SimulatedCrashError, replay_crash_points
+from tests.fakes.database import Coordinate, coordinate_of
+from tests.fakes.history import prove
+from tests.fakes.sink import MemorySink
+from tests.fakes.source import Record
+from tests.fakes.world import PIPELINE, World, catch_up
+
+ORDERS_0 = TopicPartition("orders", 0)
+ANA = Decision("ana@example", "the schema was wrong")
+POISON = (2, 3, 7)
+
+
+@pytest.fixture
+def world() -> World:
+    """Ten records, three of which did not decode when they were read; one of these never will."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    for offset in range(10):
+        world.broker.append(ORDERS_0, b"{" if offset in POISON else b'{"message_id": "%d"}' % offset)
+    catch_up(world)
+    return world
+
+
+def mend(world: World) -> None:
+    """Let the records decode that did not; quarantine has kept what a better schema understands."""
+    with world.database.transaction() as tables:
+        for key, row in tables.quarantine.items():
+            if key[2] != 7:
+                tables.quarantine[key] = {**row, "value": b'{"message_id": "mended"}'}
+
+
+def replay_all(platform: Platform, run: str = "again") -> Batch:
+    records = platform.ledger.find_quarantined(PIPELINE, None)
+    (portion,) = split_quarantined(records)
+    batch = run_batch.plan_replay(platform, Replay(portion), run, ANA, run)
+    assert batch is not None
+    return run_batch.take_through(platform, batch.batch_id, run)
+
+
+def rows(world: World) -> list[Coordinate]:
+    return sorted(coordinate_of(row) for row in MemorySink(world.database, "orders").read_target())
+
+
+def quarantined(world: World) -> list[int]:
+    return [each.offset for each in world.process().ledger.find_quarantined(PIPELINE, None)]
+
+
+def assert_proved(world: World) -> None:
+    assert prove(MemorySink(world.database, "orders"), PIPELINE).findings == ()
+
+
+def test_records_that_decode_now_move_to_the_target_and_the_others_stay(world: World) -> None:
+    mend(world)
+    batch = replay_all(world.process())
+    assert [str(each) for each in batch.ranges] == ["orders[0] 2..4", "orders[0] 7..8"]
+    assert batch.origin is RecordOrigin.QUARANTINE
+    assert rows(world) == [(ORDERS_0, offset) for offset in range(10) if offset != 7]
+    assert quarantined(world) == [7]
+    assert world.database.committed.quarantine[PIPELINE, ORDERS_0, 7]["batch_id"] == batch.batch_id
+    assert_proved(world)
+
+
+def test_records_that_kafka_has_removed_can_be_tried_again(world: World) -> None:
+    mend(world)
+    world.broker.partitions[ORDERS_0].log_start = 10
+    replay_all(world.process())
+    assert quarantined(world) == [7]
+    assert_proved(world)
+
+
+@pytest.mark.parametrize("point", replay_crash_points())
+def test_crash_at_any_point_leaves_each_record_in_one_place(world: World, point: str) -> None:
+    mend(world)
+    with pytest.raises(SimulatedCrashError):
+        replay_all(world.process(CrashOnce(point)))
+    assert sorted([*(offset for _, offset in rows(world)), *quarantined(world)]) == list(range(10))
+    assert_proved(world)
+
+
+def test_record_that_left_quarantine_after_the_plan_is_not_read_as_something_else(world: World) -> None:
+    platform = world.process()
+    asked = Replay(Quarantined((OffsetRange(ORDERS_0, 2, 4),)))
+    batch = run_batch.plan_replay(platform, asked, "again", ANA, "again")
+    assert batch is not None
+    platform.ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
+    with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine"):
+        run_batch.take_through(platform, batch.batch_id, "again")
+    assert quarantined(world) == [2, 7]
+
+
+def test_only_what_is_in_quarantine_is_replayed_of_the_ranges(world: World) -> None:
+    asked = Replay(Quarantined((OffsetRange(ORDERS_0, 0, 4),)))
+    assert [str(each) for each in run_batch.preview_replay(world.process(), asked).ranges] == ["orders[0] 2..4"]
+    nothing = Replay(Quarantined((OffsetRange(ORDERS_0, 4, 7),)))
+    assert run_batch.plan_replay(world.process(), nothing, "again", ANA, "again") is None
+
+
+def test_dry_run_of_quarantine_says_how_many_would_become_rows(world: World) -> None:
+    mend(world)
+    (portion,) = split_quarantined(world.process().ledger.find_quarantined(PIPELINE, None))
+    found = dry_run_replay(world.process(), Replay(portion), "look", ANA)
+    assert found is not None
+    assert found.comparison is not None
+    assert (found.comparison.added, found.comparison.removed) == (2, 0)
+    assert quarantined(world) == list(POISON)
+
+
+def test_dropped_records_are_gone_and_the_proof_knows_that_it_was_on_purpose(world: World) -> None:
+    ledger = world.process().ledger
+    assert ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 0, 4)], ANA) == 2
+    assert ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 0, 4)], ANA) == 0
+    assert quarantined(world) == [7]
+    assert_proved(world)
+    everything = Replay((OffsetRange(ORDERS_0, 0, 10),))
+    batch = run_batch.plan_replay(world.process(), everything, "again", ANA, "again")
+    assert batch is not None
+    run_batch.take_through(world.process(), batch.batch_id, "again")
+    assert quarantined(world) == list(POISON)
+    assert_proved(world)
+
+
+def test_tombstones_and_keys_come_back_as_they_were_read() -> None:
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.broker.partitions[ORDERS_0].log.append(Record(None, datetime(2026, 1, 2, tzinfo=UTC), b"k"))
+    catch_up(world)
+    batch = replay_all(world.process())
+    (kept,) = world.process().evidence.read_quarantine(batch).to_pylist()
+    assert (kept["key"], kept["value"], kept["timestamp"]) == (b"k", None, datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def test_portions_hold_all_records_once_within_their_bounds() -> None:
+    scattered = [QuarantinedRecord(ORDERS_0, 2 * number, 10) for number in range(RANGES_AT_ONCE + 1)]
+    assert [len(each.ranges) for each in split_quarantined(scattered)] == [RANGES_AT_ONCE, 1]
+    burst = [QuarantinedRecord(ORDERS_0, number, 10) for number in range(RANGES_AT_ONCE * 3)]
+    assert [each.ranges for each in split_quarantined(burst)] == [(OffsetRange(ORDERS_0, 0, RANGES_AT_ONCE * 3),)]
+    large = [QuarantinedRecord(ORDERS_0, number, BYTES_AT_ONCE // 2) for number in range(5)]
+    assert [count_offsets(each.ranges) for each in split_quarantined(large)] == [2, 2, 1]
+    one = [QuarantinedRecord(ORDERS_0, 0, BYTES_AT_ONCE * 2), QuarantinedRecord(TopicPartition("orders", 1), 1, 1)]
+    assert [count_offsets(each.ranges) for each in split_quarantined(one)] == [1, 1]
+    assert split_quarantined([]) == []

@@ -1,0 +1,98 @@
+"""What is printed of replays and of quarantine fits 80 columns, and shows no payload that was not asked for."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from batchledger.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
+from batchledger.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
+from batchledger.display import show_batches
+from batchledger.dry_run import DryRun
+from batchledger.ledger.history import BatchHistory, BatchSummary, QuarantineLine, QuarantineList, ReplacementRecord
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.quarantine_display import escape, show_quarantine
+from batchledger.replay_display import show_dry_run, show_replayed
+
+ORDERS_0 = TopicPartition("orders", 0)
+MIDDLE = OffsetRange(ORDERS_0, 4, 8)
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+BATCH = Batch(14, "orders", Lane.REPLAY, BatchState.PUBLISHED, 1, "run", (MIDDLE,), 0, NOW)
+HISTORY = BatchHistory(BATCH, (), (), (), (), (), (ReplacementRecord(14, 3, "orders", 0, 4, 8, 1_234_567, 1, 0),))
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    text = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "…" not in text
+    return " ".join(text.split())
+
+
+def summary(batch_id: int, lane: Lane, is_dry_run: bool = False) -> BatchSummary:
+    counts = (234_567, 12.5, 4, 234_567, 12_345)
+    return BatchSummary(batch_id, lane, "discarded", 1, "run", NOW, NOW, *counts, is_dry_run)
+
+
+def test_list_of_batches_tells_lanes_and_who_asked_where_there_are_replays(
+    narrow: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live, replay = summary(12, Lane.LIVE), summary(13, Lane.REPLAY)
+    asked = DecisionRecord(1, "replay", "orders", 13, "ana@host", "it was wrong", NOW)
+    show_batches("orders", [summary(14, Lane.REPLAY, is_dry_run=True), replay, live], [asked], as_json=False)
+    text = shown(capsys)
+    assert "14 dry run discarded" in text
+    assert "13 replay" in text
+    assert "replay 13 ana@host it was wrong" in text
+    show_batches("orders", [live], [], as_json=False)
+    assert "lane" not in shown(capsys)
+
+
+def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
+    narrow: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = ChangedRow(ORDERS_0, 5, tuple(f"column_{number}" for number in range(20)))
+    comparison = Comparison(1, 2, 3, 4, (changed,), ("note",))
+    replaced = (ReplacedRows(HeldRange(3, MIDDLE), 9),)
+    found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, ("it_fails: because",))
+    show_dry_run(found, HISTORY, as_json=False)
+    text = shown(capsys)
+    assert "1 added, 2 removed, 3 changed, 4 unchanged" in text
+    assert "orders[0]@5 column_0, column_1" in text
+    assert "default: note" in text
+    assert "orders[0] 0..4" in text
+    assert "It would not be published: it_fails: because" in text
+
+
+def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
+    show_replayed(HISTORY, as_json=False)
+    assert "3 orders[0] 4..8 1,234,567 1 0" in shown(capsys)
+
+
+def test_replaced_rows_are_summed_by_batch() -> None:
+    of_batches = [(3, 4), (5, 3), (3, 1)]
+    replaced = [ReplacedRows(HeldRange(batch_id, MIDDLE), rows) for batch_id, rows in of_batches]
+    assert describe_replaced(replaced) == "8 rows: batch 3: 5, batch 5: 3"
+    assert describe_replaced([]) == "nothing: no batch holds these offsets"
+
+
+def test_payload_is_shown_only_when_asked_for_and_cannot_command_a_terminal(
+    narrow: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = QuarantineLine("orders", 0, 5, None, "does not decode " * 6, 3, NOW, None, b"\x1b[31m[bold]secret")
+    found = QuarantineList([line], 1_000)
+    show_quarantine("orders", found, show_payload=False, as_json=False)
+    text = shown(capsys)
+    assert "secret" not in text
+    assert "orders[0]@5 3 11-21 10:00 17" in text
+    assert "1 of 1,000" in text
+    show_quarantine("orders", found, show_payload=False, as_json=True)
+    assert "secret" not in capsys.readouterr().out
+    show_quarantine("orders", found, show_payload=True, as_json=False)
+    assert r"\x1b[31m[bold]secret" in shown(capsys)
+    assert escape("é\x9b".encode()) == r"\xc3\xa9\xc2\x9b"
+    assert escape(None) == "(no value)"
