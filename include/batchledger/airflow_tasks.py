@@ -106,17 +106,17 @@ class CatchUpOperator(TriggerDagRunOperator):
 
 
 def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
-    from batchledger import run_batch
+    from batchledger import plans
     from batchledger.wiring import build_platform
 
     platform = build_platform(pipeline)
     match order:
         case CatchUp(max_records, decision):
-            return run_batch.plan(platform, _run(), max_records=max_records, decision=decision)
+            return plans.plan(platform, _run(), max_records=max_records, decision=decision)
         case Republish(replay, decision, key):
-            return run_batch.plan_replay(platform, replay, _run(), decision, key)
+            return plans.plan_replay(platform, replay, _run(), decision, key)
         case Retake(batch_id, decision):
-            return run_batch.retake(platform, batch_id, _run(), decision)
+            return plans.retake(platform, batch_id, _run(), decision)
 
 
 def _read_order(pipeline: "PipelineConfig") -> Order:

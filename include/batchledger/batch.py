@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from batchledger.errors import (
+    BatchBlockedError,
     DecisionRefusedError,
     FencedError,
     PipelinePausedError,
@@ -18,7 +19,7 @@ from batchledger.errors import (
     PredecessorPendingError,
     ReplayRefusedError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets
 
 
 class BatchState(StrEnum):
@@ -362,3 +363,14 @@ class CheckResult:
             return self
         detail = f"{self.detail}, for example {', '.join(coordinates)}"
         return replace(self, detail=detail, observed={**self.observed, "coordinates": list(coordinates)})
+
+
+def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
+    """Say which checks block a batch, and what a person can do."""
+    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if not check.passed)
+    return BatchBlockedError(
+        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
+        f"{failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
+        f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+    )

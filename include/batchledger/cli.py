@@ -112,16 +112,16 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
 
     Also what threatens the unread records: open transactions that hold them back, and when the oldest may expire.
     """
-    from batchledger import run_batch
+    from batchledger import plans
     from batchledger.health import read_threats
     from batchledger.planning import Plan
     from batchledger.wiring import build_platform
 
     platform = build_platform(load_pipeline(pipeline))
     now = datetime.now(UTC)
-    planned = platform.ledger.find_open_batch(pipeline) or run_batch.preview(platform)
+    planned = platform.ledger.find_open_batch(pipeline) or plans.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
-    replaced = run_batch.find_replaced_rows(platform, planned.ranges)
+    replaced = plans.find_replaced_rows(platform, planned.ranges)
     display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced)
 
 
@@ -134,7 +134,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Plan, stage, audit and publish without Airflow."""
-    from batchledger import run_batch
+    from batchledger import plans, run_batch
     from batchledger.ownership import load_batch
     from batchledger.wiring import build_platform, choose_stage_step
 
@@ -147,7 +147,7 @@ def run(
     while True:
         name = run_name()
         if batch is not None:
-            run_batch.retake(platform, batch, name, Decision(user(), reason))
+            plans.retake(platform, batch, name, Decision(user(), reason))
         done = run_batch.run_once(platform, name, batch, stage)
         if done is not None:
             published.append(done)

@@ -8,7 +8,7 @@ is killed in the middle leaves an open batch, which nothing can publish.
 import logging
 from dataclasses import dataclass, replace
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Batch, Decision
 from batchledger.comparison import Comparison, ReplacedRows, describe_replaced
 from batchledger.errors import BatchBlockedError, TargetRefusedError
@@ -45,7 +45,7 @@ def dry_run_replay(
     ``stage_step`` as for ``run_batch.run_once``. Raises what planning and staging a replay raise. Asking again, as a
     retry does, is a dry run of its own.
     """
-    planned = run_batch.preview_replay(platform, replay)
+    planned = plans.preview_replay(platform, replay)
     if planned.is_empty:
         return None
     planned = replace(planned, first_positions=(), is_dry_run=True)
@@ -58,7 +58,7 @@ def dry_run_replay(
             comparison = platform.sink.compare(_attempt(platform, batch.batch_id), CHANGED_ROWS_SHOWN)
         except TargetRefusedError as error:
             objections = (*objections, str(error))
-        replaced = run_batch.find_replaced_rows(platform, batch.ranges)
+        replaced = plans.find_replaced_rows(platform, batch.ranges)
     finally:
         platform.ledger.end_dry_run(batch.batch_id)
         drop_staging(platform, _attempt(platform, batch.batch_id))

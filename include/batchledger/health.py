@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from batchledger import run_batch
+from batchledger import plans
 from batchledger.batch import Batch, BatchState, DecisionRecord, PartitionHealth, Position
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
@@ -105,7 +105,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
         open_batch = platform.ledger.find_open_batch(name)
         failure = platform.ledger.find_failure(open_batch) if open_batch else None
         pause = platform.decisions.find_pause(name)
-        planned = run_batch.preview(platform)
+        planned = plans.preview(platform)
         threats = read_threats(platform, now, planned.first_positions)
     except LossError as error:
         return PipelineHealth(name, PipelineState.LOSS, str(error), None)

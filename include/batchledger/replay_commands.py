@@ -59,7 +59,7 @@ def require_reason(reason: str | None) -> str:
 
 def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision) -> "list[BatchHistory]":
     """Publish each request as a batch of its own; return what the ledger has of those that found something to do."""
-    from batchledger import run_batch
+    from batchledger import plans, run_batch
     from batchledger.ledger.history import load_batch_history
     from batchledger.wiring import build_platform, choose_stage_step, ledger_dsn
 
@@ -67,7 +67,7 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
     platform, done = build_platform(config), []
     for request in requests:
         run = run_name()
-        batch = run_batch.plan_replay(platform, request, run, decision, key=run)
+        batch = plans.plan_replay(platform, request, run, decision, key=run)
         if batch is not None:
             run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
             done.append(load_batch_history(ledger_dsn(config), batch.batch_id))

@@ -6,8 +6,7 @@ line) and is what later steps are compared with. Crash points are named here and
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from batchledger.accounting import (
     HoleCounts,
@@ -22,29 +21,25 @@ from batchledger.batch import (
     Batch,
     BatchState,
     CheckResult,
-    Decision,
     DeliveryMode,
     Lane,
     LogState,
     Position,
     RecordOrigin,
+    blocked,
     fenced_by,
     never_published,
-    paused_by,
 )
-from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
-    BatchBlockedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
-    PositionConflictError,
     ServiceUnavailableError,
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
+from batchledger.offsets import describe_ranges
 from batchledger.ownership import (
     ask_outcome,
     drop_staging,
@@ -54,154 +49,22 @@ from batchledger.ownership import (
     load_batch,
     own_attempt,
 )
-from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
-from batchledger.pipeline import Platform, StageStep, load_positions
+from batchledger.pipeline import Platform, StageStep
 from batchledger.planning import (
-    Plan,
     check_identity,
     check_source,
-    check_topics,
-    choose_first_positions,
-    plan_batch,
 )
+from batchledger.plans import plan
 from batchledger.ports import Ledger
 from batchledger.replay import (
-    Quarantined,
-    Replay,
-    Window,
     check_quarantined,
     check_readable,
-    plan_quarantined,
-    plan_ranges,
-    resolve_ranges,
-    resolve_window,
 )
 
 logger = logging.getLogger(__name__)
 
 OFFENDERS_SHOWN = 20
 ACCEPTED_BY_TARGET = "accepted_by_target"
-
-
-def preview(platform: Platform, max_records: int | None = None) -> Plan:
-    """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError.
-
-    ``max_records`` stands for the limit of the pipeline file.
-    """
-    rules, ledger = platform.rules, platform.ledger
-    # Positions first: a batch published in between would else stand beyond the log that was read before it.
-    stored = load_positions(platform)
-    log = platform.source.read_log(rules.topics)
-    check_source(rules.name, tuple(stored.values()), log, rules.topics)
-    first = _choose_first_positions(platform, stored, log)
-    check_source(rules.name, first, log, rules.topics)
-    size = _choose_size(platform) if max_records is None else None
-    most = size.records if size else max_records
-    limits = rules.limits if most is None else replace(rules.limits, max_records=most)
-    planned = plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
-    return replace(planned, size=size)
-
-
-def preview_replay(platform: Platform, replay: Replay) -> Plan:
-    """Return what a replay would publish again. Changes nothing. Raises ExpiredError, ReplayRefusedError.
-
-    What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
-    """
-    if isinstance(replay.what, Quarantined):
-        return plan_quarantined(platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges))
-    rules, stored = platform.rules, load_positions(platform)
-    log = platform.source.read_log(rules.topics)
-    check_topics(rules.name, log, rules.topics)
-    first = _choose_first_positions(platform, stored, log)
-    check_identity((*stored.values(), *first), log)
-    if isinstance(replay.what, Window):
-        partitions = tuple(log.log_by_partition)
-        find = platform.source.find_offsets
-        resolved = resolve_window(log, find(partitions, replay.what.since), find(partitions, replay.what.until))
-    else:
-        resolved = resolve_ranges(rules.name, replay.what, log)
-    return plan_ranges(rules.name, replay, resolved, first)
-
-
-def plan(
-    platform: Platform, run: str, *, max_records: int | None = None, decision: Decision | None = None
-) -> Batch | None:
-    """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
-
-    ``max_records`` stands for the limit of the pipeline file; ``decision`` says who triggered a new plan, and why.
-    Raises BatchBlockedError when the open batch waits for a person, PipelinePausedError.
-    """
-    _require_running(platform)
-    batch = platform.ledger.find_open_batch(platform.rules.name)
-    if batch is None:
-        try:
-            batch = _plan_anew(platform, run, max_records, decision)
-        except PositionConflictError:
-            # Another run published in between; what it left is planned on top of it.
-            batch = _plan_anew(platform, run, max_records, decision)
-    if batch is None:
-        return None
-    if batch.state is BatchState.BLOCKED:
-        raise _blocked(batch, platform.ledger.load_checks(batch.batch_id))
-    logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
-    platform.crash("plan_stored")
-    return batch
-
-
-def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: Decision | None) -> Batch | None:
-    planned = preview(platform, max_records)
-    platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
-    if not planned.is_empty:
-        if planned.size:
-            logger.info("%s: %s", platform.rules.name, planned.size)
-        planned = replace(planned, delivery=platform.rules.delivery)
-        return platform.ledger.store_plan(platform.rules.name, planned, run, decision)
-    # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
-    platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
-    logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
-    return None
-
-
-def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
-    """Return the stored plan of a replay; None when there is nothing to publish again.
-
-    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). Raises
-    PipelinePausedError.
-    """
-    batch = platform.ledger.find_replay(platform.rules.name, key)
-    if batch is None:
-        _require_running(platform)
-        planned = preview_replay(platform, replay)
-        if planned.is_empty:
-            logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
-            return None
-        batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
-    offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
-    logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
-    logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
-    platform.crash("plan_stored")
-    return batch
-
-
-def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tuple[ReplacedRows, ...]:
-    """Return which batches hold offsets of the ranges now, with the rows that the target has of them. Reads only."""
-    held = platform.ledger.find_held(platform.rules.name, ranges)
-    rows = platform.sink.count_held(held)
-    return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
-
-
-def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
-    """Record that a run takes an open batch again, a blocked one included, and return it for its stage step.
-
-    One that this run has published already is returned as it is. Raises UnknownBatchError, and FencedError when it is
-    published by another one, or discarded.
-    """
-    batch = load_batch(platform, batch_id)
-    if is_published_by(batch, run):
-        return batch
-    platform.decisions.retake(batch_id, run, decision)
-    logger.info("%s is taken again by %s: %s", batch.label, decision.decided_by, decision.reason)
-    return batch
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -271,7 +134,7 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
         raise
     platform.crash("audited")
     if batch.state is BatchState.BLOCKED:
-        raise _blocked(batch, checks)
+        raise blocked(batch, checks)
     logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
     return batch
 
@@ -343,12 +206,6 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     return publish(platform, batch_id, run)
 
 
-def _require_running(platform: Platform) -> None:
-    pause = platform.decisions.find_pause(platform.rules.name)
-    if pause is not None:
-        raise paused_by(pause)
-
-
 def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:
     """End an at-most-once publication whose position is committed: by a twin, or by oneself without being told.
 
@@ -371,14 +228,6 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...
     return combine_witnesses(seen, staged, counts)
 
 
-def _choose_first_positions(
-    platform: Platform, stored: Mapping[TopicPartition, Position], log: LogState
-) -> tuple[Position, ...]:
-    rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
-    starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
-    return choose_first_positions(stored, log, rules.start, starts)
-
-
 def _check_before_reading(platform: Platform, batch: Batch) -> None:
     if batch.origin is RecordOrigin.QUARANTINE:
         check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
@@ -389,15 +238,6 @@ def _check_before_reading(platform: Platform, batch: Batch) -> None:
     else:
         check_identity(positions, log)
         check_readable(batch, log)
-
-
-def _choose_size(platform: Platform) -> BatchSize | None:
-    """Return how many records the pipeline's target duration allows; None when it has no target."""
-    limits = platform.rules.limits
-    if limits.target_duration_seconds is None:
-        return None
-    paces = platform.ledger.load_paces(platform.rules.name, PACES_CONSIDERED)
-    return choose_size(paces, limits.target_duration_seconds, limits.min_records, limits.max_records)
 
 
 def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
@@ -424,23 +264,13 @@ def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: 
 def _block(platform: Platform, attempt: Attempt, refusal: CheckResult) -> BatchledgerError:
     """Block the batch, and return what to raise; a twin of this very step may have been faster."""
     try:
-        return _blocked(platform.ledger.block(attempt, refusal), [refusal])
+        return blocked(platform.ledger.block(attempt, refusal), [refusal])
     except FencedError as error:
         found = platform.ledger.load_batch(attempt.batch.batch_id)
         if is_of(found, attempt) and found.state is BatchState.BLOCKED:
-            return _blocked(found, [refusal])
+            return blocked(found, [refusal])
         leave_if_superseded(platform, attempt, found)
         return error
-
-
-def _blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
-    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if not check.passed)
-    return BatchBlockedError(
-        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
-        f"{failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
-        f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
-        batch_id=batch.batch_id,
-    )
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import Batch, DeliveryMode
 from batchledger.offsets import TopicPartition
@@ -108,7 +108,7 @@ def staged_twice(rows: Rows) -> Rows:
 
 def stage_and_audit(platform: Platform, run: str) -> Batch:
     """Take a batch up to its publication."""
-    batch = run_batch.plan(platform, run)
+    batch = plans.plan(platform, run)
     assert batch is not None
     run_batch.stage(platform, batch.batch_id, run)
     return run_batch.audit(platform, batch.batch_id, run)

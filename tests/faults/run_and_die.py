@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerProcess
 
 import psutil
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch, Decision
 from batchledger.config import load_pipeline
 from batchledger.errors import BatchledgerError
@@ -81,7 +81,7 @@ def run_until_killed(pipeline: str, run: str, point: str, replay: Replay | None 
 
 def publish_again(platform: Platform, replay: Replay, run: str) -> Batch:
     """Take a replay through its whole life; a run that is repeated goes on with its own."""
-    batch = run_batch.plan_replay(platform, replay, run, Decision("ana@host", "the transform was wrong"), key=run)
+    batch = plans.plan_replay(platform, replay, run, Decision("ana@host", "the transform was wrong"), key=run)
     assert batch is not None
     return run_batch.take_through(platform, batch.batch_id, run)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch, BatchState
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS
@@ -60,7 +60,7 @@ def test_s102_broker_that_bounces_in_the_middle_of_a_batch_changes_nothing(
 
 def start(pipeline: TestPipeline, *steps: Callable[..., Batch]) -> Batch:
     """Plan and take the first steps."""
-    batch = run_batch.plan(pipeline.platform(), "run")
+    batch = plans.plan(pipeline.platform(), "run")
     assert batch is not None
     for step in steps:
         step(pipeline.platform(), batch.batch_id, "run")
@@ -79,7 +79,7 @@ def test_s103_broker_that_is_down_is_a_retryable_error_of_every_step_that_needs_
     broker.crash()
     try:
         attempts: list[Callable[[], object]] = [
-            lambda: run_batch.plan(unplanned.platform(), "run"),
+            lambda: plans.plan(unplanned.platform(), "run"),
             lambda: run_batch.stage(planned.platform(), to_stage.batch_id, "run"),
             lambda: run_batch.audit(staged.platform(), to_audit.batch_id, "run"),
             lambda: run_batch.publish(audited.platform(), to_publish.batch_id, "run").state,

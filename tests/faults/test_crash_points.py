@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Attempt, BatchState, DeliveryMode
 from batchledger.errors import FencedError, OutcomeUnknownError, StagingLostError
 from batchledger.ledger.postgres import PostgresLedger
@@ -57,7 +57,7 @@ def test_killed_at_every_point_in_every_mode_leaves_what_the_readme_says(
         taken = run_batch.run_once(platform, "next")
         assert taken is not None
         assert (taken.batch_id, taken.ranges) == (left.batch_id, left.ranges)
-    assert [(each.start, each.until) for each in run_batch.preview(platform).ranges] == [(25, 40), (25, 40)]
+    assert [(each.start, each.until) for each in plans.preview(platform).ranges] == [(25, 40), (25, 40)]
     copies = pipeline.count_copies()
     (found,) = {copies[each] for each in pipeline.sent[:50]}
     assert copies.keys() <= set(pipeline.sent[:50])

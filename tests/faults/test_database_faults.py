@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.errors import BatchledgerError
 from batchledger.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials
@@ -72,7 +72,7 @@ def test_database_that_goes_away_leaves_the_batch_resumable(
 
 def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: TestPipeline, server: Server) -> None:
     """S109."""
-    batch = run_batch.plan(pipeline.platform(), "run")
+    batch = plans.plan(pipeline.platform(), "run")
     assert batch is not None
     server.stop()
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch
 from batchledger.errors import PositionConflictError
 from batchledger.pipeline import Platform
@@ -37,7 +37,7 @@ def overlap(workplace: Workplace) -> Overlap:
         rewind = "update batchledger.position set next_offset = 0 where pipeline = %s"
         connection.execute(rewind, [pipeline.name])
         connection.commit()
-        second = run_batch.plan(platform, "second")
+        second = plans.plan(platform, "second")
         assert second is not None
         run_batch.stage(platform, second.batch_id, "second")
         run_batch.audit(platform, second.batch_id, "second")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import Balance
 from batchledger.batch import Attempt, Batch, BatchState, CheckResult, DeliveryMode, Staged
 from batchledger.config import load_pipeline
@@ -190,7 +190,7 @@ def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> Non
     pipeline = workplace.create()
     pipeline.send(500)
     platform = pipeline.platform()
-    batch = run_batch.plan(platform, "plan")
+    batch = plans.plan(platform, "plan")
     assert batch is not None
     start = Barrier(2)
 
@@ -353,7 +353,7 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
 def test_batch_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     one, other = workplace.create(), workplace.create()
     one.send(10)
-    batch = run_batch.plan(one.platform(), "plan")
+    batch = plans.plan(one.platform(), "plan")
     assert batch is not None
     with pytest.raises(UnknownBatchError, match=f"belongs to pipeline {one.name}, not to {other.name}"):
         run_batch.run_once(other.platform(), "run", batch.batch_id)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from psycopg import sql
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch
 from batchledger.config import read_pipeline_file
 from batchledger.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
@@ -46,7 +46,7 @@ def test_s30_plan_that_is_read_twice_stages_the_same_rows_although_the_topic_gre
     """S17, S29: exactly the stored ranges, end excluded."""
     pipeline = workplace.create(limits={"max_records": 6})
     pipeline.send(10)
-    batch = run_batch.plan(pipeline.platform(), "plan")
+    batch = plans.plan(pipeline.platform(), "plan")
     assert batch is not None
     assert [(each.start, each.until) for each in batch.ranges] == [(0, 3), (0, 3)]
     run_batch.stage(pipeline.platform(), batch.batch_id, "first")
@@ -61,7 +61,7 @@ def test_s30_plan_that_is_read_twice_stages_the_same_rows_although_the_topic_gre
 def store_plan(pipeline: TestPipeline, until: int) -> Batch:
     """Store a plan over partition 0 up to an end that Kafka does not show, as if it had shown it once."""
     platform = pipeline.platform()
-    planned = run_batch.preview(platform)
+    planned = plans.preview(platform)
     ranges = (OffsetRange(TopicPartition(pipeline.name, 0), 0, until),)
     return platform.ledger.store_plan(pipeline.name, Plan(ranges, 0, planned.first_positions), "planned")
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import BatchState
 from batchledger.errors import BatchledgerError, StagingError
 from batchledger.kafka.guarantees import Guarantee, Transactions, deliver
@@ -109,9 +109,9 @@ def act_as(options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_s134_planning_needs_the_right_to_describe_only(broker: SecuredBroker, secured: TestPipeline) -> None:
     with pytest.raises(BatchledgerError, match="authorization failed"):
-        run_batch.preview(secured.platform())
+        plans.preview(secured.platform())
     broker.grant("planner", ResourceType.TOPIC, secured.name, AclOperation.DESCRIBE)
-    assert sum(len(each) for each in run_batch.preview(secured.platform()).ranges) == 20
+    assert sum(len(each) for each in plans.preview(secured.platform()).ranges) == 20
 
 
 def test_s132_without_the_right_to_read_nothing_is_stored_and_the_batch_waits(

@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyspark.sql import SparkSession
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Staged
 from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableError, StagingError, TopicChangedError
 from batchledger.kafka.log import KafkaLog
@@ -155,7 +155,7 @@ def test_topic_that_changes_after_planning_is_refused_by_the_stage(workplace: Wo
     """S25, S39: a stored plan is read from the very topic that it was made for, or not at all."""
     pipeline = workplace.create()
     pipeline.send(10)
-    batch = run_batch.plan(pipeline.platform(), "plan")
+    batch = plans.plan(pipeline.platform(), "plan")
     assert batch is not None
     delete_topic(workplace.kafka_options, pipeline.name)
     if recreated:
@@ -199,7 +199,7 @@ def test_broker_that_is_gone_when_the_stage_begins_is_a_retryable_error(
     """S103."""
     pipeline = workplace.create()
     pipeline.send(10)
-    batch = run_batch.plan(pipeline.platform(), "plan")
+    batch = plans.plan(pipeline.platform(), "plan")
     assert batch is not None
     gone = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"127.0.0.1:{silent_port}"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_GONE", json.dumps(gone))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
 from batchledger.errors import OutcomeUnknownError
 from batchledger.pipeline import Platform
@@ -163,8 +163,8 @@ class Process:
 
     def _plan(self) -> Batch | None:
         if self.request is None:
-            return run_batch.plan(self._platform, self.run)
-        return run_batch.plan_replay(self._platform, self.request.replay, self.run, BY_ANA, self.request.key)
+            return plans.plan(self._platform, self.run)
+        return plans.plan_replay(self._platform, self.request.replay, self.run, BY_ANA, self.request.key)
 
 
 class PausingLedger:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from batchledger import decisions, run_batch
+from batchledger import decisions, plans, run_batch
 from batchledger.batch import Decision, DeliveryMode
 from batchledger.errors import BatchBlockedError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -59,7 +59,7 @@ class Decisions(RuleBasedStateMachine):
     @rule()
     def leave_a_batch_open(self) -> None:
         name, platform = self.name(), self.world.process()
-        batch = platform.ledger.find_open_batch(PIPELINE) or run_batch.plan(platform, name)
+        batch = platform.ledger.find_open_batch(PIPELINE) or plans.plan(platform, name)
         if batch is not None:
             run_batch.stage(platform, batch.batch_id, name)
             run_batch.audit(platform, batch.batch_id, name)
@@ -79,7 +79,7 @@ class Decisions(RuleBasedStateMachine):
         start = part % end
         range_ = OffsetRange(partition, start, min(end, start + length))
         name = self.name()
-        batch = run_batch.plan_replay(self.world.process(), Replay((range_,)), name, BY_ANA, name)
+        batch = plans.plan_replay(self.world.process(), Replay((range_,)), name, BY_ANA, name)
         assert batch is not None
         run_batch.take_through(self.world.process(), batch.batch_id, name)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord
 from batchledger.decisions import accept, discard, pause, rehearse, resume
 from batchledger.errors import (
@@ -134,7 +134,7 @@ def test_batch_whose_staging_is_gone_has_to_be_taken_again(world: World) -> None
 
 
 def test_only_a_blocked_batch_is_accepted(world: World) -> None:
-    planned = run_batch.plan(world.process(), "first")
+    planned = plans.plan(world.process(), "first")
     assert planned is not None
     with pytest.raises(DecisionRefusedError, match="is planned, and only a blocked batch"):
         accept(world.process(), planned.batch_id, BY_ANA)
@@ -202,7 +202,7 @@ def test_dry_run_of_discarding_keeps_what_is_staged(world: World) -> None:
 def test_discarded_replay_changes_nothing(world: World) -> None:
     catch_up(world)
     ranges = (OffsetRange(ORDERS_0, 2, 5),)
-    replay = run_batch.plan_replay(world.process(), Replay(ranges), "again", BY_ANA, "key")
+    replay = plans.plan_replay(world.process(), Replay(ranges), "again", BY_ANA, "key")
     assert replay is not None
     run_batch.stage(world.process(), replay.batch_id, "again")
     discard(world.process(), replay.batch_id, BY_ANA)
@@ -220,36 +220,36 @@ def test_batch_of_another_pipeline_is_left_alone(world: World) -> None:
         with pytest.raises(UnknownBatchError, match="belongs to pipeline"):
             decide(other, batch.batch_id, BY_ANA)
     with pytest.raises(UnknownBatchError):
-        run_batch.retake(other, batch.batch_id, "by-hand", BY_ANA)
+        plans.retake(other, batch.batch_id, "by-hand", BY_ANA)
 
 
 def test_blocked_batch_is_taken_again_with_a_record_of_who_and_why(world: World) -> None:
     batch = block(world)
-    taken = run_batch.retake(world.process(), batch.batch_id, "by-hand", BY_ANA)
+    taken = plans.retake(world.process(), batch.batch_id, "by-hand", BY_ANA)
     assert taken.batch_id == batch.batch_id
     run_batch.run_once(world.process(), "by-hand", taken.batch_id)
     (record,) = world.process().decisions.load_decisions(batch.batch_id)
     assert (record.kind, record.decided_by, record.reason) == ("retry", BY_ANA.decided_by, BY_ANA.reason)
     assert_exactly_once(world)
-    assert run_batch.retake(world.process(), batch.batch_id, "by-hand", BY_ANA).state is BatchState.PUBLISHED
+    assert plans.retake(world.process(), batch.batch_id, "by-hand", BY_ANA).state is BatchState.PUBLISHED
     with pytest.raises(FencedError):
-        run_batch.retake(world.process(), batch.batch_id, "somebody else", BY_BEN)
+        plans.retake(world.process(), batch.batch_id, "somebody else", BY_BEN)
 
 
 def test_paused_pipeline_plans_nothing_and_its_open_batch_waits(world: World) -> None:
-    planned = run_batch.plan(world.process(), "first")
+    planned = plans.plan(world.process(), "first")
     assert planned is not None
     run_batch.stage(world.process(), planned.batch_id, "first")
     assert pause(world.process(), BY_ANA).is_new
     assert not pause(world.process(), BY_BEN).is_new
     with pytest.raises(PipelinePausedError, match="paused by ana@host"):
-        run_batch.plan(world.process(), "second")
+        plans.plan(world.process(), "second")
     with pytest.raises(PipelinePausedError):
-        run_batch.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 0, 1),)), "second", BY_ANA, "key")
+        plans.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 0, 1),)), "second", BY_ANA, "key")
     run_batch.audit(world.process(), planned.batch_id, "first")
     run_batch.publish(world.process(), planned.batch_id, "first")
     assert resume(world.process(), BY_BEN).is_new
-    assert run_batch.plan(world.process(), "second") is None
+    assert plans.plan(world.process(), "second") is None
     assert_exactly_once(world)
 
 
@@ -264,7 +264,7 @@ def test_one_batch_is_triggered_with_another_limit_and_says_who_asked(max_record
     world = World(limits=Limits(max_records=6))
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 20)
-    batch = run_batch.plan(world.process(), "manual", max_records=max_records, decision=BY_ANA)
+    batch = plans.plan(world.process(), "manual", max_records=max_records, decision=BY_ANA)
     assert batch is not None
     assert sum(len(each) for each in batch.ranges) == offsets
     (record,) = world.process().decisions.load_decisions(batch.batch_id)
@@ -272,6 +272,6 @@ def test_one_batch_is_triggered_with_another_limit_and_says_who_asked(max_record
 
 
 def test_plan_that_nobody_triggered_has_no_decision(world: World) -> None:
-    batch = run_batch.plan(world.process(), "scheduled")
+    batch = plans.plan(world.process(), "scheduled")
     assert batch is not None
     assert list(world.process().decisions.load_decisions(batch.batch_id)) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.planning import Limits
 from tests.contract.warehouses import MemoryWarehouse
@@ -44,23 +44,23 @@ def test_limit_on_records_goes_before_the_target_duration(world: World) -> None:
 
 
 def test_plan_says_which_size_was_chosen_and_why(world: World) -> None:
-    assert "the first one is small" in str(run_batch.preview(world.process()).size)
+    assert "the first one is small" in str(plans.preview(world.process()).size)
     run_as_if_measured(world, "run-1")
-    assert str(run_batch.preview(world.process()).size) == (
+    assert str(plans.preview(world.process()).size) == (
         "up to 12,000 records for a target of 4 s: recent batches took about 0.0 s and 333.3 s a million records"
     )
     world.limits = Limits(max_records=1_000_000)
-    unlimited = run_batch.preview(world.process())
+    unlimited = plans.preview(world.process())
     assert (unlimited.size, count_offsets(unlimited.ranges)) == (None, 20_000)
 
 
 def test_i5_open_batch_keeps_its_ranges_whatever_size_would_be_chosen_now(world: World) -> None:
     """A second run takes the open batch; it plans no other one beside it."""
     run_as_if_measured(world, "run-1")
-    planned = run_batch.plan(world.process(), "run-2")
+    planned = plans.plan(world.process(), "run-2")
     assert planned is not None
     MemoryWarehouse(world.database, PIPELINE).stretch(planned.batch_id - 1, 600.0)
-    assert run_batch.plan(world.process(), "run-3") == planned
+    assert plans.plan(world.process(), "run-3") == planned
     assert len(world.database.committed.batches) == 2
 
 

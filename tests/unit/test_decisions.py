@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import Balance
 from batchledger.batch import BatchState, Decided, Decision, DecisionRecord
 from batchledger.decisions import accept_loss, rehearse, skip
@@ -94,7 +94,7 @@ def test_loss_can_be_accepted_in_part(world: World) -> None:
     accept_loss(world.process(), [OffsetRange(ORDERS_0, 10, 12)], BY_ANA)
     assert next_offsets(world) == [12, 10]
     with pytest.raises(LossError, match=r"orders\[0\] 12\.\.14"):
-        run_batch.plan(world.process(), "second")
+        plans.plan(world.process(), "second")
 
 
 def test_open_batch_over_the_lost_offsets_is_discarded_and_the_rest_of_it_planned_again() -> None:
@@ -103,7 +103,7 @@ def test_open_batch_over_the_lost_offsets_is_discarded_and_the_rest_of_it_planne
     world.broker.create_topic("orders", 2)
     for partition in (ORDERS_0, ORDERS_1):
         world.produce(partition, 10)
-    planned = run_batch.plan(world.process(), "first")
+    planned = plans.plan(world.process(), "first")
     assert planned is not None
     world.broker.expire(ORDERS_0, before=3)
     with pytest.raises(LossError, match=r"orders\[0\] 0\.\.3"):
@@ -121,7 +121,7 @@ def test_open_batch_over_other_partitions_stays_as_it_is(world: World) -> None:
     accept_loss(world.process(), [LOST], BY_ANA)
     run_batch.run_once(world.process(), "second")
     world.produce(ORDERS_1, 5)
-    planned = run_batch.plan(world.process(), "third")
+    planned = plans.plan(world.process(), "third")
     assert planned is not None
     assert {each.partition for each in planned.ranges} == {ORDERS_1}
     world.produce(ORDERS_0, 5)
@@ -139,7 +139,7 @@ def test_added_partition_that_lost_its_beginning_can_be_accepted_before_it_was_e
     world.produce(added, 5)
     world.broker.expire(added, before=2)
     with pytest.raises(LossError, match=r"orders\[2\] 0\.\.2"):
-        run_batch.plan(world.process(), "third")
+        plans.plan(world.process(), "third")
     accept_loss(world.process(), [OffsetRange(added, 0, 2)], BY_ANA)
     batch = run_batch.run_once(world.process(), "third")
     assert batch is not None
@@ -160,7 +160,7 @@ def test_what_a_batch_has_staged_is_given_up_only_by_its_name(state: BatchState)
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 10)
     platform = world.process(alter=staged_twice) if state is BatchState.BLOCKED else world.process()
-    planned = run_batch.plan(platform, "first")
+    planned = plans.plan(platform, "first")
     assert planned is not None
     run_batch.stage(platform, planned.batch_id, "first")
     if state is BatchState.AUDITED:
@@ -185,7 +185,7 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 10)
     platform = world.process()
-    planned = run_batch.plan(platform, "first")
+    planned = plans.plan(platform, "first")
     assert planned is not None
     run_batch.stage(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
@@ -228,7 +228,7 @@ def test_accepting_a_loss_leaves_open_where_a_topic_starts_that_was_never_read(w
     both = replace(platform, rules=replace(platform.rules, topics=("orders", "late")))
     accept_loss(both, [LOST], BY_ANA)
     assert (PIPELINE, late) not in world.database.committed.positions
-    assert OffsetRange(late, 0, 7) in run_batch.preview(both).ranges
+    assert OffsetRange(late, 0, 7) in plans.preview(both).ranges
 
 
 def test_skip_gives_up_offsets_that_could_be_read_and_the_pipeline_goes_on_behind_them(world: World) -> None:
@@ -263,7 +263,7 @@ def test_dry_run_of_giving_up_says_what_would_change_and_keeps_what_is_staged() 
     world = World()
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 10)
-    planned = run_batch.plan(world.process(), "first")
+    planned = plans.plan(world.process(), "first")
     assert planned is not None
     run_batch.stage(world.process(), planned.batch_id, "first")
     record = record_of(skip(rehearse(world.process()), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA, planned.batch_id))

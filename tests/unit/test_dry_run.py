@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import BatchState, Decision
 from batchledger.comparison import describe_replaced
 from batchledger.dry_run import dry_run_replay
@@ -117,7 +117,7 @@ def test_dry_run_stores_no_position_of_a_topic_that_was_never_read() -> None:
 
 def test_dry_run_whose_process_was_killed_cannot_be_published_by_another(world: World) -> None:
     platform = world.process()
-    planned = replace(run_batch.preview_replay(platform, MIDDLE), is_dry_run=True)
+    planned = replace(plans.preview_replay(platform, MIDDLE), is_dry_run=True)
     left = platform.ledger.store_replay(PIPELINE, planned, "killed", ANA, None)
     before = look(world)
     with pytest.raises(ReplayRefusedError, match="never published"):
@@ -127,9 +127,9 @@ def test_dry_run_whose_process_was_killed_cannot_be_published_by_another(world: 
 
 def test_plan_of_a_live_batch_tells_whose_rows_it_would_replace_behind_a_replay_that_read_ahead(world: World) -> None:
     world.produce(ORDERS_0, 5)
-    ahead = run_batch.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 12, 14),)), "ahead", ANA, "ahead")
+    ahead = plans.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 12, 14),)), "ahead", ANA, "ahead")
     assert ahead is not None
     run_batch.take_through(world.process(), ahead.batch_id, "ahead")
-    planned = run_batch.preview(world.process())
-    replaced = run_batch.find_replaced_rows(world.process(), planned.ranges)
+    planned = plans.preview(world.process())
+    replaced = plans.find_replaced_rows(world.process(), planned.ranges)
     assert describe_replaced(replaced) == f"2 rows: batch {ahead.batch_id}: 2"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Attempt, Decision, PartitionHealth, Position, Staged, TopicIdentity
 from batchledger.decisions import pause, resume
@@ -133,7 +133,7 @@ def plan_at(world: World, now: datetime) -> None:
     """A scheduled run that plans at that moment."""
     platform = world.process()
     assert isinstance(platform.ledger, MemoryLedger)
-    run_batch.plan(replace(platform, ledger=replace(platform.ledger, clock=lambda: now)), "scheduled")
+    plans.plan(replace(platform, ledger=replace(platform.ledger, clock=lambda: now)), "scheduled")
 
 
 def test_transaction_is_stuck_when_the_last_stable_offset_stands_still_while_records_arrive(world: World) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
 from batchledger.dry_run import dry_run_replay
 from batchledger.errors import ReplayRefusedError
@@ -51,7 +51,7 @@ def mend(world: World) -> None:
 def replay_all(platform: Platform, run: str = "again") -> Batch:
     records = platform.ledger.find_quarantined(PIPELINE, None)
     (portion,) = split_quarantined(records)
-    batch = run_batch.plan_replay(platform, Replay(portion), run, ANA, run)
+    batch = plans.plan_replay(platform, Replay(portion), run, ANA, run)
     assert batch is not None
     return run_batch.take_through(platform, batch.batch_id, run)
 
@@ -99,7 +99,7 @@ def test_crash_at_any_point_leaves_each_record_in_one_place(world: World, point:
 def test_record_that_left_quarantine_after_the_plan_is_not_read_as_something_else(world: World) -> None:
     platform = world.process()
     asked = Replay(Quarantined((OffsetRange(ORDERS_0, 2, 4),)))
-    batch = run_batch.plan_replay(platform, asked, "again", ANA, "again")
+    batch = plans.plan_replay(platform, asked, "again", ANA, "again")
     assert batch is not None
     platform.ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
     with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine"):
@@ -109,9 +109,9 @@ def test_record_that_left_quarantine_after_the_plan_is_not_read_as_something_els
 
 def test_only_what_is_in_quarantine_is_replayed_of_the_ranges(world: World) -> None:
     asked = Replay(Quarantined((OffsetRange(ORDERS_0, 0, 4),)))
-    assert [str(each) for each in run_batch.preview_replay(world.process(), asked).ranges] == ["orders[0] 2..4"]
+    assert [str(each) for each in plans.preview_replay(world.process(), asked).ranges] == ["orders[0] 2..4"]
     nothing = Replay(Quarantined((OffsetRange(ORDERS_0, 4, 7),)))
-    assert run_batch.plan_replay(world.process(), nothing, "again", ANA, "again") is None
+    assert plans.plan_replay(world.process(), nothing, "again", ANA, "again") is None
 
 
 def test_dry_run_of_quarantine_says_how_many_would_become_rows(world: World) -> None:
@@ -131,7 +131,7 @@ def test_dropped_records_are_gone_and_the_proof_knows_that_it_was_on_purpose(wor
     assert quarantined(world) == [7]
     assert_proved(world)
     everything = Replay((OffsetRange(ORDERS_0, 0, 10),))
-    batch = run_batch.plan_replay(world.process(), everything, "again", ANA, "again")
+    batch = plans.plan_replay(world.process(), everything, "again", ANA, "again")
     assert batch is not None
     run_batch.take_through(world.process(), batch.batch_id, "again")
     assert quarantined(world) == list(POISON)

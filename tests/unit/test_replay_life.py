@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Batch, BatchState, Decision, DeliveryMode, HeldRange, Lane
 from batchledger.errors import ExpiredError, FencedError, PositionConflictError, RowsLostError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -49,7 +49,7 @@ class ForgetfulSink(MemorySink):
 
 
 def plan(platform: Platform, what: Replay, run: str = "again", key: str | None = None) -> Batch:
-    batch = run_batch.plan_replay(platform, what, run, ANA, key or run)
+    batch = plans.plan_replay(platform, what, run, ANA, key or run)
     assert batch is not None
     return batch
 
@@ -302,7 +302,7 @@ def test_retried_plan_step_finds_its_replay_and_a_run_that_is_asked_anew_gives_t
 def test_replay_that_asks_for_nothing_is_no_batch(world: World) -> None:
     long_ago = datetime(1999, 1, 1, tzinfo=UTC)
     window = Window(long_ago, long_ago + timedelta(days=1))
-    assert run_batch.plan_replay(world.process(), Replay(window), "again", ANA, "again") is None
+    assert plans.plan_replay(world.process(), Replay(window), "again", ANA, "again") is None
 
 
 def test_windows_of_a_backfill_publish_each_record_once_in_any_order() -> None:
@@ -337,7 +337,7 @@ def test_allowed_expiry_keeps_the_rows_that_cannot_be_read_again(world: World) -
     published = owners(world)
     world.broker.expire(ORDERS_0, 5)
     with pytest.raises(ExpiredError):
-        run_batch.plan_replay(world.process(), MIDDLE, "again", ANA, "again")
+        plans.plan_replay(world.process(), MIDDLE, "again", ANA, "again")
     publish(world.process(), replace(MIDDLE, allow_expired=True))
     after = owners(world)
     assert {at for at in published if after[at] != published[at]} == {(ORDERS_0, 5), (ORDERS_0, 6)}
@@ -350,4 +350,4 @@ def test_replay_of_a_topic_that_was_created_anew_is_refused(world: World) -> Non
     world.broker.create_topic("orders", 2)
     world.produce(ORDERS_0, 10)
     with pytest.raises(TopicChangedError):
-        run_batch.plan_replay(world.process(), MIDDLE, "again", ANA, "again")
+        plans.plan_replay(world.process(), MIDDLE, "again", ANA, "again")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import HoleEvidence, HolePolicy, IntegrityCheck
 from batchledger.batch import BatchState, DeliveryMode, LogState
 from batchledger.errors import (
@@ -123,9 +123,9 @@ def test_nothing_to_do_is_not_a_batch(world: World) -> None:
 
 def test_preview_changes_nothing_and_is_what_the_plan_takes(world: World) -> None:
     before = world.database.committed
-    preview = run_batch.preview(world.process())
+    preview = plans.preview(world.process())
     assert world.database.committed is before
-    planned = run_batch.plan(world.process(), "run-1")
+    planned = plans.plan(world.process(), "run-1")
     assert planned is not None
     assert planned.ranges == preview.ranges
 
@@ -383,7 +383,7 @@ def test_i4_run_that_is_overtaken_between_its_steps_stops_at_the_next(world: Wor
 
 
 def test_s55_two_runs_that_plan_at_once_share_one_batch_and_one_publishes(world: World) -> None:
-    one, other = run_batch.plan(world.process(), "run-1"), run_batch.plan(world.process(), "run-2")
+    one, other = plans.plan(world.process(), "run-1"), plans.plan(world.process(), "run-2")
     assert one == other
     run_batch.run_once(world.process(), "run-1", batch_id=1)
     with pytest.raises(FencedError, match="attempt 1 of run run-1 has it published"):
@@ -395,12 +395,12 @@ def test_same_step_of_the_same_run_twice_at_once_publishes_once(world: World) ->
     """An Airflow task whose heartbeat was missed goes on beside its own retry (S101)."""
 
     def retry() -> None:
-        batch = run_batch.plan(world.process(), "run-1")
+        batch = plans.plan(world.process(), "run-1")
         assert batch is not None
         run_batch.stage(world.process(), batch.batch_id, "run-1")
 
     first = world.process(crash=Interrupt("attempt_opened", retry))
-    batch = run_batch.plan(first, "run-1")
+    batch = plans.plan(first, "run-1")
     assert batch is not None
     with pytest.raises(FencedError, match="attempt 1 of run run-1 is fenced by attempt 2 of run run-1"):
         run_batch.stage(first, batch.batch_id, "run-1")
@@ -411,7 +411,7 @@ def test_same_step_of_the_same_run_twice_at_once_publishes_once(world: World) ->
 
 def test_step_out_of_order_is_refused(world: World) -> None:
     platform = world.process()
-    batch = run_batch.plan(platform, "run-1")
+    batch = plans.plan(platform, "run-1")
     assert batch is not None
     run_batch.stage(platform, batch.batch_id, "run-1")
     with pytest.raises(FencedError, match="should be audited but is staged"):
@@ -453,7 +453,7 @@ def test_blocked_batch_stops_the_pipeline_until_it_is_taken_again(world: World) 
     with pytest.raises(BatchBlockedError):
         run_batch.run_once(world.process(alter=staged_twice), "run-1")
     with pytest.raises(BatchBlockedError, match=r"Failed: .*no_duplicate_offsets"):
-        run_batch.plan(world.process(), "run-2")
+        plans.plan(world.process(), "run-2")
     run_batch.run_once(world.process(), "run-3", batch_id=1)
     assert_exactly_once(world)
 
@@ -491,15 +491,15 @@ def test_broker_down_is_retryable_and_stores_nothing(world: World) -> None:
     world.broker.is_down = True
     before = world.database.committed
     with pytest.raises(ServiceUnavailableError) as error:
-        run_batch.plan(world.process(), "run-1")
+        plans.plan(world.process(), "run-1")
     assert error.value.retryable
     assert world.database.committed is before
 
 
 def test_i5_open_batch_is_taken_up_again_without_asking_the_broker(world: World) -> None:
-    planned = run_batch.plan(world.process(), "run-1")
+    planned = plans.plan(world.process(), "run-1")
     world.broker.is_down = True
-    assert run_batch.plan(world.process(), "run-1") == planned
+    assert plans.plan(world.process(), "run-1") == planned
 
 
 def test_s2_pipeline_that_starts_at_latest_reads_what_arrives_after_its_first_plan(world: World) -> None:
@@ -523,14 +523,14 @@ def test_preview_that_is_overtaken_by_a_publication_does_not_report_a_truncated_
 
     catch_up(world)
     platform = replace(world.process(), source=OvertakenSourceLog(world.broker))
-    assert run_batch.preview(platform).is_empty
+    assert plans.preview(platform).is_empty
     assert_exactly_once(world)
 
 
 def publish_a_stale_plan(world: World, protections: frozenset[Protection]) -> None:
     """Two runs preview the same ranges; the second stores its plan when the first has published."""
     platform = world.process(protections=protections)
-    stale = run_batch.preview(platform)
+    stale = plans.preview(platform)
     run_batch.run_once(platform, "run-1")
     batch = platform.ledger.store_plan(PIPELINE, stale, "run-2")
     run_batch.run_once(platform, "run-2", batch.batch_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import StagedRange
 from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
 from batchledger.errors import (
@@ -54,7 +54,7 @@ def next_offsets(world: World) -> list[int]:
 
 
 def test_s25_planned_offsets_that_expire_before_they_are_read_stop_the_batch_and_name_them(world: World) -> None:
-    planned = run_batch.plan(world.process(), "run-1")
+    planned = plans.plan(world.process(), "run-1")
     assert planned is not None
     world.broker.expire(ORDERS_0, before=4)
     with pytest.raises(LossError, match=r"4 offsets .* orders\[0\] 0\.\.4"):
@@ -152,7 +152,7 @@ def test_s93_each_attempt_removes_what_the_killed_ones_before_it_left(world: Wor
 def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) -> None:
     """The winner has removed its tables in the middle."""
     platform = world.process()
-    planned = run_batch.plan(platform, "run-1")
+    planned = plans.plan(platform, "run-1")
     assert planned is not None
     run_batch.stage(platform, planned.batch_id, "run-1")
 
@@ -209,10 +209,10 @@ def test_s64_plan_that_was_overtaken_is_made_anew_once_and_no_more(
     ledger = OvertakenLedger(world.database, conflicts=conflicts)
     platform = replace(world.process(), ledger=ledger)
     if is_planned:
-        assert run_batch.plan(platform, "run-1") is not None
+        assert plans.plan(platform, "run-1") is not None
     else:
         with pytest.raises(PositionConflictError):
-            run_batch.plan(platform, "run-1")
+            plans.plan(platform, "run-1")
     assert len(ledger.asked) == 2
 
 
@@ -225,7 +225,7 @@ def test_s64_any_other_error_of_planning_is_not_repeated(world: World) -> None:
 
     ledger = FailingLedger(world.database)
     with pytest.raises(ServiceUnavailableError):
-        run_batch.plan(replace(world.process(), ledger=ledger), "run-1")
+        plans.plan(replace(world.process(), ledger=ledger), "run-1")
     assert len(ledger.asked) == 1
 
 
