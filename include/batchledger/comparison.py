@@ -57,6 +57,10 @@ class Comparison:
     examples: tuple[ChangedRow, ...] = ()
     absent_columns: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        removed, changed = f"{self.removed:,} removed", f"{self.changed:,} changed"
+        return f"{self.added:,} rows added, {removed}, {changed}, {self.unchanged:,} unchanged"
+
     @property
     def is_same(self) -> bool:
         """Whether the rows would be as they are."""

@@ -136,6 +136,8 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, checks)
     logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
+    if batch.lane is Lane.REPLAY and not batch.is_dry_run:
+        _tell_what_would_differ(platform, attempt)
     return batch
 
 
@@ -204,6 +206,15 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)
+
+
+def _tell_what_would_differ(platform: Platform, attempt: Attempt) -> None:
+    """Compare a replay with the target, so that its log says what is about to change."""
+    try:
+        logger.info("%s is about to change the target: %s", attempt.batch.label, platform.sink.compare(attempt, 0))
+    except (TargetRefusedError, StagingLostError) as error:
+        # Its publication says so again, and acts on it.
+        logger.warning("%s cannot be compared with the target: %s", attempt.batch.label, error)
 
 
 def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:

@@ -1,7 +1,9 @@
 """A replay that is killed for real leaves old rows or new ones, never something between; readers never see a gap."""
 
+import json
 import threading
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -9,7 +11,7 @@ from batchledger import run_batch
 from batchledger.batch import DeliveryMode
 from batchledger.errors import ExpiredError
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.replay import Replay
+from batchledger.replay import Replay, Window
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import replay_crash_points
 from tests.faults.run_and_die import publish_again, run_until_killed
@@ -95,4 +97,27 @@ def test_replay_of_what_retention_partly_removed_is_refused_or_exact_about_the_r
     assert read_owners(pipeline) == before
     batch = publish_again(pipeline.platform(), Replay(asked.what, allow_expired=True), "allowed")
     assert Counter(read_owners(pipeline).values()) == {min(before.values()): 7, batch.batch_id: 33}
+    pipeline.assert_exact()
+
+
+def test_window_that_retention_partly_removed_is_refused_or_exact_about_the_rest(workplace: Workplace) -> None:
+    """The ledger has the rows that are gone from Kafka; they stay as they are."""
+    pipeline = workplace.create(topic_config={"retention.ms": "-1"})
+    for number in range(40):
+        moment = datetime(2013, 1, 1, tzinfo=UTC) + timedelta(hours=number)
+        value = json.dumps({"message_id": f"{pipeline.name}-{number}", "number": number, "amount": 0.5}).encode()
+        pipeline.send_raw([(0, value)], timestamp=int(moment.timestamp() * 1000))
+        pipeline.sent.append(f"{pipeline.name}-{number}")
+    run_batch.run_once(pipeline.platform(), "live")
+    before = read_owners(pipeline)
+    delete_records(workplace.kafka_options, pipeline.name, 0, 7)
+    first_day = Window(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
+    with pytest.raises(ExpiredError, match=rf"7 offsets that may belong to the window: {pipeline.name}\[0\] 0\.\.7"):
+        publish_again(pipeline.platform(), Replay(first_day), "refused")
+    assert read_owners(pipeline) == before
+    batch = publish_again(pipeline.platform(), Replay(first_day, allow_expired=True), "allowed")
+    again = {f"{pipeline.name}-{number}" for number in range(7, 24)}
+    assert {message_id for message_id, owner in read_owners(pipeline).items() if owner == batch.batch_id} == again
+    second_day = Window(first_day.until, first_day.until + timedelta(days=1))
+    publish_again(pipeline.platform(), Replay(second_day), "the next day has lost nothing")
     pipeline.assert_exact()

@@ -92,6 +92,21 @@ def test_replay_replaces_exactly_the_rows_of_its_ranges_and_leaves_the_position(
     assert_proved(world)
 
 
+def test_log_of_a_replay_says_what_would_differ_before_it_is_published(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop_odd(rows: Rows) -> Rows:
+        return [row for row in rows if row["_offset"] % 2 == 0]
+
+    platform = world.process(alter=drop_odd, has_transform=True)
+    batch = plan(platform, MIDDLE)
+    with caplog.at_level("INFO"):
+        run_batch.stage(platform, batch.batch_id, "again")
+        run_batch.audit(platform, batch.batch_id, "again")
+    assert "is about to change the target: 0 rows added, 2 removed, 0 changed, 2 unchanged" in caplog.text
+    assert_exactly_once(world)
+
+
 def test_i8_running_a_replay_twice_changes_nothing_but_who_wrote_it(world: World) -> None:
     publish(world.process(), MIDDLE)
     once = [{**row, "_batch_id": None} for row in sink_of(world).read_target()]
