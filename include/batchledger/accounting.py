@@ -14,7 +14,7 @@ they are explained and 296 + 1 + 3 = 300 closes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from batchledger.errors import DecisionRefusedError
@@ -224,6 +224,17 @@ class Balance:
     def is_closed(self) -> bool:
         """Whether every offset is accounted for exactly once."""
         return self.unexplained == 0
+
+
+def describe_balance(balance: Balance) -> str:
+    """Name what the offsets of one range became, leaving out what is zero.
+
+    Example: ``orders[0] 0..5: 5 offsets = 4 accepted + 1 filtered``.
+    """
+    counts = {each.name: getattr(balance, each.name) for each in fields(balance) if each.name != "range"}
+    counts["unexplained"] = balance.unexplained
+    told = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return f"{balance.range}: {len(balance.range):,} offsets = {' + '.join(told)}"
 
 
 def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) -> Balance:

@@ -5,6 +5,7 @@ same time, and every step here stays safe. Heavy imports happen inside the funct
 through this module.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from batchledger.batch import Lane
 from batchledger.errors import BatchledgerError, PipelinePausedError
-from batchledger.trigger_form import CatchUp, Order, Republish, Retake, RunFacts, read_order
+from batchledger.trigger_form import CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from batchledger.batch import Batch
     from batchledger.config import PipelineConfig
+    from batchledger.pipeline import Platform
+
+logger = logging.getLogger(__name__)
 
 # The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
 BACKFILL = "backfill"
@@ -31,8 +35,9 @@ BACKFILL = "backfill"
 def plan(pipeline: "PipelineConfig") -> int:
     """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
 
-    The runs of a paused pipeline are skipped too. A form that was filled in wrongly is refused before anything heavy is
-    imported or opened.
+    While the pipeline is paused, a run that only catches up is skipped too; any other order fails, so that nothing that
+    was asked for looks done. A dry run ends here: what follows is skipped. A form that was filled in wrongly is refused
+    before anything heavy is imported or opened.
     """
     with _in_airflow_terms():
         order = _read_order(pipeline)
@@ -41,7 +46,7 @@ def plan(pipeline: "PipelineConfig") -> int:
         left = "no record is left in what the run was asked to publish again"
         caught_up = "every readable record is published"
         raise AirflowSkipException(
-            f"{pipeline.name}: nothing to do, {left if isinstance(order, Republish) else caught_up}"
+            f"{pipeline.name}: nothing to do, {caught_up if isinstance(order, CatchUp) else left}"
         )
     return batch.batch_id
 
@@ -111,12 +116,35 @@ def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
 
     platform = build_platform(pipeline)
     match order:
+        case CatchUp(None, decision):
+            try:
+                return plans.plan(platform, _run(), decision=decision)
+            except PipelinePausedError as error:
+                raise AirflowSkipException(str(error)) from error
         case CatchUp(max_records, decision):
             return plans.plan(platform, _run(), max_records=max_records, decision=decision)
         case Republish(replay, decision, key):
             return plans.plan_replay(platform, replay, _run(), decision, key)
+        case Rehearse():
+            _rehearse(pipeline, platform, order)
+            return None
         case Retake(batch_id, decision):
             return plans.retake(platform, batch_id, _run(), decision)
+
+
+def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse) -> None:
+    """Write what a replay would change to the log, and end the task; return when there is nothing to publish again."""
+    from batchledger.dry_run import describe_dry_run, dry_run_replay
+    from batchledger.wiring import choose_stage_step
+
+    found = dry_run_replay(platform, order.replay, _run(), order.decision, choose_stage_step(pipeline))
+    if found is None:
+        return
+    for line in describe_dry_run(found, platform.decisions.load_balances(found.batch.batch_id)):
+        logger.info("%s", line)
+    if found.objections:
+        raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.objections)}")
+    raise AirflowSkipException(f"{pipeline.name}: a dry run, nothing was published")
 
 
 def _read_order(pipeline: "PipelineConfig") -> Order:
@@ -147,11 +175,9 @@ def _run() -> str:
 
 @contextmanager
 def _in_airflow_terms() -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else; the runs of a paused pipeline are skipped."""
+    """Let Airflow retry what may succeed later, and nothing else."""
     try:
         yield
-    except PipelinePausedError as error:
-        raise AirflowSkipException(str(error)) from error
     except BatchledgerError as error:
         if error.retryable:
             raise

@@ -96,6 +96,14 @@ def make_form() -> dict[str, Param]:
             description="Publish again what is left when Kafka has removed records, and record what is gone. "
             "Otherwise the replay is refused and names them.",
         ),
+        Field.DRY_RUN: Param(
+            False,
+            type="boolean",
+            section=replay,
+            title="Only show what would change",
+            description="Read, decode and audit the records, compare the rows with the table, write the outcome to the "
+            "plan task's log, and publish nothing. Needs no reason.",
+        ),
         Field.BATCH_ID: _optional(
             "integer",
             minimum=1,

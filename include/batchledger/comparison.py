@@ -58,8 +58,12 @@ class Comparison:
     absent_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        removed, changed = f"{self.removed:,} removed", f"{self.changed:,} changed"
-        return f"{self.added:,} rows added, {removed}, {changed}, {self.unchanged:,} unchanged"
+        """Example: ``the rows would differ: 0 added, 1 removed, 2 changed, 3 unchanged``."""
+        if self.is_same:
+            return f"the rows would be the same: {self.unchanged:,} unchanged"
+        counts = (("added", self.added), ("removed", self.removed), ("changed", self.changed))
+        told = ", ".join(f"{count:,} {name}" for name, count in counts)
+        return f"the rows would differ: {told}, {self.unchanged:,} unchanged"
 
     @property
     def is_same(self) -> bool:

@@ -5,19 +5,18 @@ ends discarded, with who asked for it; the target, the positions and what others
 is killed in the middle leaves an open batch, which nothing can publish.
 """
 
-import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from batchledger import plans, run_batch
+from batchledger.accounting import Balance, describe_balance
 from batchledger.batch import Attempt, Batch, Decision
 from batchledger.comparison import Comparison, ReplacedRows, describe_replaced
 from batchledger.errors import BatchBlockedError, TargetRefusedError
-from batchledger.offsets import OffsetRange
+from batchledger.offsets import OffsetRange, count_offsets, describe_ranges
 from batchledger.ownership import drop_staging
 from batchledger.pipeline import Platform, StageStep
 from batchledger.replay import Replay
-
-logger = logging.getLogger(__name__)
 
 CHANGED_ROWS_SHOWN = 20
 
@@ -63,8 +62,26 @@ def dry_run_replay(
         platform.ledger.end_dry_run(batch.batch_id)
         drop_staging(platform, _attempt(platform, batch.batch_id))
     batch = platform.ledger.load_batch(batch.batch_id)
-    logger.info("%s, a dry run, would replace %s", batch.label, describe_replaced(replaced))
     return DryRun(batch, planned.expired, replaced, comparison, objections)
+
+
+def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str]:
+    """Yield the outcome in lines for a log; ``balances`` are those of its batch. Never a value of a record."""
+    ranges = found.batch.ranges
+    yield f"dry run of {count_offsets(ranges):,} offsets in {describe_ranges(ranges)}: nothing was changed"
+    for each in balances:
+        yield describe_balance(each)
+    yield f"would replace {describe_replaced(found.replaced)}"
+    if found.expired:
+        yield f"Kafka no longer has {describe_ranges(found.expired)}: their rows would stay"
+    if found.comparison is not None:
+        yield str(found.comparison)
+        if found.comparison.absent_columns:
+            yield f"not in the rows, so they would get their default: {', '.join(found.comparison.absent_columns)}"
+        for row in found.comparison.examples:
+            yield f"{row} would change in {', '.join(row.columns)}"
+    for objection in found.objections:
+        yield f"it would not be published: {objection}"
 
 
 def _audit(platform: Platform, batch_id: int, run: str) -> tuple[str, ...]:

@@ -53,12 +53,8 @@ def show_dry_run(found: DryRun, history: BatchHistory, as_json: bool) -> None:
 
 
 def _show_comparison(found: Comparison) -> None:
-    if found.is_same:
-        print_out(f"[green]The rows would be the same[/]: {found.unchanged:,} unchanged.")
-    else:
-        counts = (("added", found.added), ("removed", found.removed), ("changed", found.changed))
-        told = ", ".join(f"{count:,} {name}" for name, count in counts)
-        print_out(f"[yellow]The rows would differ[/]: {told}, {found.unchanged:,} unchanged.")
+    told = str(found)
+    print_out(Text(f"{told[0].upper()}{told[1:]}.", "green" if found.is_same else "yellow"))
     if found.absent_columns:
         names = ", ".join(found.absent_columns)
         print_out(Text(f"Not in the rows, so they would get their default: {names}.", "yellow"))

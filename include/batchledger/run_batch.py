@@ -211,7 +211,7 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
 def _tell_what_would_differ(platform: Platform, attempt: Attempt) -> None:
     """Compare a replay with the target, so that its log says what is about to change."""
     try:
-        logger.info("%s is about to change the target: %s", attempt.batch.label, platform.sink.compare(attempt, 0))
+        logger.info("%s compared with the target: %s", attempt.batch.label, platform.sink.compare(attempt, 0))
     except (TargetRefusedError, StagingLostError) as error:
         # Its publication says so again, and acts on it.
         logger.warning("%s cannot be compared with the target: %s", attempt.batch.label, error)

@@ -38,6 +38,7 @@ class Field(StrEnum):
     WINDOW_UNTIL = "window_until"
     RANGES = "ranges"
     ALLOW_EXPIRED = "allow_expired"
+    DRY_RUN = "dry_run"
     BATCH_ID = "batch_id"
 
 
@@ -51,13 +52,14 @@ NEEDED: Mapping[Action, Collection[Field]] = {
 OPTIONAL: Mapping[Action, Collection[Field]] = {
     Action.CATCH_UP: (Field.REASON,),
     Action.ONE_BATCH: (),
-    Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED,),
-    Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED,),
+    Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
     Action.RETRY_BATCH: (),
 }
-OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED)
+OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED, Field.DRY_RUN)
 
 UNKNOWN_USER = "unknown"
+REASON_OF_DRY_RUN = "a dry run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,14 @@ class Republish:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Show what a replay would change, and publish nothing."""
+
+    replay: Replay
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
 class Retake:
     """Take a blocked batch again."""
 
@@ -100,7 +110,7 @@ class Retake:
     decision: Decision
 
 
-Order = CatchUp | Republish | Retake
+Order = CatchUp | Republish | Rehearse | Retake
 
 
 def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
@@ -112,6 +122,8 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
     _refuse_misspelt(configuration)
     given = {field: configuration[field] for field in Field if not _is_empty(configuration.get(field))}
     action = Action(given.pop(Field.ACTION, Action.CATCH_UP))
+    if Field.DRY_RUN in given:
+        given.setdefault(Field.REASON, REASON_OF_DRY_RUN)
     if run.is_backfill:
         return _order_of_backfill(action, given, run)
     _check_fields(given, NEEDED[action], OPTIONAL[action], f"{Field.ACTION} {action}")
@@ -129,7 +141,7 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
             return Retake(int(given[Field.BATCH_ID]), _decide(run, given[Field.REASON]))
 
 
-def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish:
+def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish | Rehearse:
     """Publish the interval of the run again; it has to have one, which runs of older timetables do not."""
     if action is not Action.CATCH_UP:
         raise ConfigurationError(
@@ -151,9 +163,11 @@ def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts
 
 def _republish(
     what: Window | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
-) -> Republish:
-    replay = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given)
-    return Republish(replay, _decide(run, reason), key=f"{run.run_id}#{run.times_cleared}")
+) -> Republish | Rehearse:
+    replay, decision = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given), _decide(run, reason)
+    if Field.DRY_RUN in given:
+        return Rehearse(replay, decision)
+    return Republish(replay, decision, key=f"{run.run_id}#{run.times_cleared}")
 
 
 def _decide(run: RunFacts, reason: str) -> Decision:

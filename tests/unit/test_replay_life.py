@@ -103,7 +103,7 @@ def test_log_of_a_replay_says_what_would_differ_before_it_is_published(
     with caplog.at_level("INFO"):
         run_batch.stage(platform, batch.batch_id, "again")
         run_batch.audit(platform, batch.batch_id, "again")
-    assert "is about to change the target: 0 rows added, 2 removed, 0 changed, 2 unchanged" in caplog.text
+    assert "compared with the target: the rows would differ: 0 added, 2 removed, 0 changed, 2 unchanged" in caplog.text
     assert_exactly_once(world)
 
 

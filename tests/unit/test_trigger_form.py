@@ -9,7 +9,7 @@ from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange
 from batchledger.replay import Replay, Window
-from batchledger.trigger_form import Action, CatchUp, Order, Republish, Retake, RunFacts, read_order
+from batchledger.trigger_form import Action, CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 TOPICS = ("orders", "returns")
 MANUAL = RunFacts("manual__1", created_by="ana")
@@ -18,7 +18,7 @@ FIRST, SECOND = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UT
 BACKFILL = RunFacts("scheduled__1", is_backfill=True, interval=(FIRST, SECOND), created_by="ana")
 UNTOUCHED: dict[str, Any] = {
     "action": "catch_up", "reason": None, "max_records": None, "window_since": None, "window_until": None,
-    "ranges": None, "allow_expired": False, "batch_id": None,
+    "ranges": None, "allow_expired": False, "dry_run": False, "batch_id": None,
 }  # fmt: skip
 WINDOW = {"action": "replay_window", "window_since": "2013-01-01T00:00:00Z", "window_until": "2013-01-02T00:00:00Z"}
 RANGES = {"action": "replay_ranges", "ranges": ["orders[3] 10..25"]}
@@ -70,6 +70,20 @@ def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict
     assert read({"reason": "why"} | fields) == order
 
 
+@pytest.mark.parametrize(
+    ("fields", "run", "reason"),
+    [
+        (WINDOW, MANUAL, "a dry run"),
+        (WINDOW | {"reason": "new transform"}, MANUAL, "new transform"),
+        ({}, BACKFILL, "backfill of 2013-01-01T00:00:00+00:00 to 2013-01-02T00:00:00+00:00: a dry run"),
+    ],
+    ids=["window", "window_with_a_reason", "backfill"],
+)
+def test_dry_run_shows_the_same_replay_and_needs_no_reason(fields: dict[str, Any], run: RunFacts, reason: str) -> None:
+    order = read(UNTOUCHED | fields | {"dry_run": True}, run)
+    assert order == Rehearse(Replay(Window(FIRST, SECOND)), Decision("ana", reason))
+
+
 def test_backfill_run_publishes_its_interval_again_whatever_its_id_says() -> None:
     decision = Decision("ana", "backfill of 2013-01-01T00:00:00+00:00 to 2013-01-02T00:00:00+00:00")
     assert read({}, BACKFILL) == Republish(Replay(Window(FIRST, SECOND)), decision, "scheduled__1#0")
@@ -108,6 +122,12 @@ def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:
         ({"action": "replay_ranges", "ranges": [" ", ""], "reason": "x"}, "ranges: action replay_ranges needs it"),
         ({"max_records": 5}, "max_records: does not belong to action catch_up"),
         ({"allow_expired": True}, "allow_expired: does not belong to action catch_up"),
+        ({"dry_run": True}, "dry_run: does not belong to action catch_up"),
+        (
+            {"action": "one_batch", "max_records": 5, "dry_run": True},
+            "dry_run: does not belong to action one_batch",
+        ),
+        ({"action": "retry_batch", "batch_id": 3, "dry_run": True}, "dry_run: does not belong to action retry_batch"),
         (RANGES | {"reason": "x", "batch_id": 3}, "batch_id: does not belong to action replay_ranges"),
         (WINDOW | {"reason": "x", "ranges": ["orders[0] 0..1"]}, "ranges: does not belong to action replay_window"),
         (

@@ -1,0 +1,80 @@
+"""What the tests of doing it again ask of Airflow and of the ledger, and how they spoil a target."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from batchledger.airflow_api import AirflowApi, Run
+from batchledger.ledger.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
+from batchledger.wiring import ledger_dsn
+from tests.support import TestPipeline, wait_until
+
+DEADLINE_SECONDS = 180
+FIRST_DAY = datetime(2013, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+KEEP_FOREVER = {"retention.ms": "-1"}
+
+
+def wait_until_idle(airflow: AirflowApi, pipeline: TestPipeline) -> None:
+    """Wait until no run is active, those that runs have started included."""
+    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS)
+
+
+def trigger(airflow: AirflowApi, pipeline: TestPipeline, **fields: Any) -> Run:
+    """Fill in the form, press the button, wait for the end of everything that follows."""
+    run = airflow.trigger(pipeline.name, fields)
+    wait_until_idle(airflow, pipeline)
+    return next(each for each in airflow.list_runs(pipeline.name) if each.run_id == run.run_id)
+
+
+def plan_of(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> tuple[str | None, int, str]:
+    """The state of a run's first task, its number of tries, and its last error."""
+    plan = next(task for task in airflow.list_tasks(pipeline.name, run.run_id) if task.task_id == "plan")
+    return plan.state, plan.try_number, airflow.read_error(pipeline.name, run.run_id, plan)
+
+
+def read_logs(local: Path, pipeline: TestPipeline, run: Run) -> str:
+    """What the tasks of a run have written, one after the other."""
+    (folder,) = (local / "airflow" / "logs").glob(f"dag_id={pipeline.name}/run_id={run.run_id}")
+    return "".join(path.read_text() for path in sorted(folder.rglob("*.log")))
+
+
+def batches_of(pipeline: TestPipeline) -> list[BatchSummary]:
+    """All batches, the oldest first."""
+    return list(reversed(list_batches(ledger_dsn(pipeline.config), pipeline.name, limit=100)))
+
+
+def decision_on(pipeline: TestPipeline, run_id: str) -> DecisionRecord:
+    """What the ledger knows of who asked for the batch of a run."""
+    (batch_id,) = (each.batch_id for each in batches_of(pipeline) if each.planned_by == run_id)
+    (decision,) = load_batch_history(ledger_dsn(pipeline.config), batch_id).decisions
+    return decision
+
+
+def read_target(pipeline: TestPipeline, columns: str = "number, amount") -> list[tuple[Any, ...]]:
+    """The rows that readers see, whoever wrote them."""
+    return pipeline.query(f"select message_id, _partition, _offset, {columns} from {{target}} order by 1")  # noqa: S608
+
+
+def spoil_target(
+    pipeline: TestPipeline, days: Sequence[int] = (0,), number: str = "number", amount: str = "amount"
+) -> None:
+    """Change the rows of some days, and take some away, as a wrong transform would have done."""
+    for day in days:
+        since, until = FIRST_DAY + day * DAY, FIRST_DAY + (day + 1) * DAY
+        of_day = "_timestamp >= %s and _timestamp < %s"
+        assert pipeline.query(f"update {{target}} set {amount} = -1 where {of_day} returning 1", since, until)  # noqa: S608
+        pipeline.query(f"delete from {{target}} where {of_day} and {number} %% 4 = 1 returning 1", since, until)  # noqa: S608
+
+
+def send_history(pipeline: TestPipeline, days: int, per_day: int = 4) -> None:
+    """Write records of days long ago, round robin over two partitions, half of them out of the order of their time."""
+    for number in range(days * per_day):
+        late = timedelta(hours=12 if number % 4 > 1 else 0)
+        moment = FIRST_DAY + number * DAY / per_day - late
+        message_id = f"{pipeline.name}-old-{number}"
+        value = json.dumps({"message_id": message_id, "number": number, "amount": number / 4}).encode()
+        pipeline.send_raw([(number % 2, value)], timestamp=int(moment.timestamp() * 1000))
+        pipeline.sent.append(message_id)

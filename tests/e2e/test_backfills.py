@@ -1,0 +1,168 @@
+"""Backfills as people start them, beside live runs, on a real Airflow: the target ends as the topic has it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+from batchledger.airflow_api import AirflowApi, Backfill, Run
+from batchledger.examples.flights import read_flights
+from batchledger.kafka.producer import Record, produce
+from tests.conftest import ROOT
+from tests.e2e.again import (
+    DAY,
+    DEADLINE_SECONDS,
+    FIRST_DAY,
+    KEEP_FOREVER,
+    batches_of,
+    decision_on,
+    plan_of,
+    read_target,
+    send_history,
+    spoil_target,
+    wait_until_idle,
+)
+from tests.support import TestPipeline, Workplace, delete_records, wait_until
+
+FLIGHTS_SCHEMA = yaml.safe_load((ROOT / "include" / "pipelines" / "flights.yaml").read_text())["source"]["schema"]
+FLIGHTS_COLUMNS = "carrier, flight, tailnum, origin, dest, sched_dep, dep_delay, distance, _timestamp"
+LIVE_DAYS = 3
+
+
+def create_with_history(
+    workplace: Workplace, folder: Path, write: Callable[[TestPipeline], None], **settings: object
+) -> TestPipeline:
+    """Create a pipeline whose topic holds its history before Airflow hears of it: the file is moved there last."""
+    hidden = replace(workplace, folder=folder).create(topic_config=KEEP_FOREVER, schedule="@daily", **settings)
+    write(hidden)
+    path = Path(shutil.move(hidden.path, workplace.folder / hidden.path.name))
+    return replace(hidden, workplace=workplace, path=path)
+
+
+def flights_of(flights: Sequence[Record], first_day: int, days: int) -> list[Record]:
+    """Those that were to depart on these days, counted from the first of January, in UTC."""
+    since, until = (int((FIRST_DAY + day * DAY).timestamp() * 1000) for day in (first_day, first_day + days))
+    return [flight for flight in flights if since <= flight.timestamp_ms < until]
+
+
+def send_flights(pipeline: TestPipeline, flights: Sequence[Record]) -> None:
+    """Write flights with their own keys and moments."""
+    assert produce(pipeline.workplace.kafka_options, pipeline.name, 2, flights, lambda _: None) == len(flights) > 0
+    pipeline.sent.extend(json.loads(flight.value)["message_id"] for flight in flights)
+
+
+def start_backfill_on_the_command_line(pipeline: TestPipeline, *options: str) -> None:
+    command = (sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", pipeline.name, *options)
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def spans(runs: Sequence[Run]) -> list[tuple[datetime, datetime]]:
+    """When the runs were at work, by their start."""
+    found = sorted((run.started_at, run.ended_at) for run in runs if run.started_at and run.ended_at)
+    assert len(found) == len(runs) > 1
+    return found
+
+
+def assert_one_after_the_other(runs: Sequence[Run]) -> None:
+    """No run was started while another one was active."""
+    assert all(ended_at <= next_started_at for (_, ended_at), (next_started_at, _) in pairwise(spans(runs)))
+
+
+def assert_side_by_side(some: Sequence[Run], others: Sequence[Run]) -> None:
+    """At least one run was at work while one of the others was."""
+    assert any(
+        started_at < other_ended_at and other_started_at < ended_at
+        for started_at, ended_at in spans(some)
+        for other_started_at, other_ended_at in spans(others)
+    )
+
+
+def count_replays(pipeline: TestPipeline) -> int:
+    return sum(each.lane == "replay" for each in batches_of(pipeline))
+
+
+def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
+    airflow: AirflowApi, workplace: Workplace, tmp_path: Path
+) -> None:
+    """Never read before, while later days come in live; then all taken again, newest first, under the same run ids."""
+    flights = list(read_flights())
+    history = flights_of(flights, 0, 14)
+    pipeline = create_with_history(
+        workplace,
+        tmp_path,
+        lambda created: send_flights(created, history),
+        source={"start": "latest", "schema": FLIGHTS_SCHEMA},
+    )
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    wait_until(lambda: airflow.list_runs(pipeline.name))
+    wait_until_idle(airflow, pipeline)
+    assert pipeline.count_target_rows() == 0
+
+    first = airflow.backfill(pipeline.name, Backfill(FIRST_DAY, FIRST_DAY + 13 * DAY, max_active_runs=4))
+    for day in range(14, 14 + LIVE_DAYS):
+        send_flights(pipeline, flights_of(flights, day, 1))
+        airflow.trigger(pipeline.name)
+    wait_until_idle(airflow, pipeline)
+    pipeline.assert_exact()
+    runs = airflow.list_runs(pipeline.name)
+    live, backfilled = ([run for run in runs if (run.kind == "backfill") is wanted] for wanted in (False, True))
+    assert {run.state for run in runs} == {"success"}
+    assert (len(backfilled), count_replays(pipeline)) == (14, 14)
+    assert_one_after_the_other(live)
+    assert_side_by_side(live, backfilled)
+    decision = decision_on(pipeline, backfilled[0].run_id)
+    assert decision.decided_by == "admin"
+    assert decision.reason.startswith("backfill of 2013-01-")
+
+    before = read_target(pipeline, FLIGHTS_COLUMNS)
+    spoil_target(pipeline, (4, 6), number="flight", amount="distance")
+    wait_until(lambda: airflow.is_complete(first))
+    days = ("--from-date", "2013-01-01", "--to-date", "2013-01-14")
+    how = ("--reprocess-behavior", "completed", "--run-backwards", "--max-active-runs", "4")
+    start_backfill_on_the_command_line(pipeline, *days, *how)
+    wait_until_idle(airflow, pipeline)
+    assert read_target(pipeline, FLIGHTS_COLUMNS) == before
+    pipeline.assert_exact()
+    assert [run.run_id for run in airflow.list_runs(pipeline.name)] == [run.run_id for run in runs]
+    assert count_replays(pipeline) == 28
+
+
+def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_it_is_allowed(
+    airflow: AirflowApi, workplace: Workplace, tmp_path: Path
+) -> None:
+    """The refusal names what is gone; with ``allow_expired`` what is left is published again and its rows stay."""
+    pipeline = create_with_history(workplace, tmp_path, lambda created: send_history(created, days=2))
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    wait_until(lambda: pipeline.count_target_rows() == 8, DEADLINE_SECONDS)
+    wait_until_idle(airflow, pipeline)
+    before = read_target(pipeline)
+    spoil_target(pipeline)
+    delete_records(workplace.kafka_options, pipeline.name, 0, before_offset=1)
+    spoilt = read_target(pipeline)
+
+    refused = airflow.backfill(pipeline.name, Backfill(FIRST_DAY, FIRST_DAY))
+    wait_until_idle(airflow, pipeline)
+    (run,) = (each for each in airflow.list_runs(pipeline.name) if each.kind == "backfill")
+    state, tries, error = plan_of(airflow, pipeline, run)
+    assert (state, tries) == ("failed", 1)
+    assert f"Kafka has removed 1 offsets that may belong to the window: {pipeline.name}[0] 0..1" in error
+    assert (read_target(pipeline), count_replays(pipeline)) == (spoilt, 0)
+
+    wait_until(lambda: airflow.is_complete(refused))
+    allowed = Backfill(FIRST_DAY, FIRST_DAY, reprocess="failed", fields={"allow_expired": True})
+    airflow.backfill(pipeline.name, allowed)
+    wait_until_idle(airflow, pipeline)
+    expired = [row for row in spoilt if row[1:3] == (0, 0)]
+    assert len(expired) == 1
+    assert read_target(pipeline) == sorted([row for row in before if row[1:3] != (0, 0)] + expired)
+    pipeline.assert_exact()
+    assert [each.run_id for each in airflow.list_runs(pipeline.name) if each.kind == "backfill"] == [run.run_id]

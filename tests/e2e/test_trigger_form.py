@@ -1,0 +1,107 @@
+"""The trigger form as people fill it in, on a real Airflow: every choice, and who asked for it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from batchledger.airflow_api import AirflowApi
+from batchledger.batch import BatchState
+from batchledger.errors import SetupError
+from batchledger.ledger.history import load_batch_history
+from batchledger.wiring import ledger_dsn
+from tests.conftest import TestServices
+from tests.e2e.again import (
+    DAY,
+    DEADLINE_SECONDS,
+    FIRST_DAY,
+    KEEP_FOREVER,
+    batches_of,
+    decision_on,
+    plan_of,
+    read_logs,
+    read_target,
+    send_history,
+    spoil_target,
+    trigger,
+)
+from tests.support import Workplace
+
+
+def describe_difference(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> str:
+    """What a dry run of the first four offsets of each partition has to say, counted by the test itself."""
+    now, then = ({row[1:3]: row for row in rows if row[2] < 4} for rows in (found, expected))
+    changed = sum(now[each] != row for each, row in then.items() if each in now)
+    counts = {"added": len(then) - len(now), "removed": 0, "changed": changed, "unchanged": len(now) - changed}
+    assert counts["added"]
+    assert changed
+    return "the rows would differ: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
+) -> None:
+    pipeline = workplace.create(topic_config=KEEP_FOREVER)
+    send_history(pipeline, days=4)
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    trigger(airflow, pipeline, action="catch_up")
+    before = read_target(pipeline)
+    spoil_target(pipeline, days=(0, 2))
+    ranges = [f"{pipeline.name}[0] 0..4", f"{pipeline.name}[1] 0..4", ""]
+    spoilt = read_target(pipeline)
+    shown = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, dry_run=True)
+    assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline, shown)
+    assert {task.state for task in airflow.list_tasks(pipeline.name, shown.run_id)} == {"skipped"}
+    assert read_target(pipeline) == spoilt
+    by_offsets = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, reason="wrong rate")
+    until = FIRST_DAY + 9 * DAY
+    window = {"window_since": (FIRST_DAY + 2 * DAY).isoformat(), "window_until": until.isoformat()}
+    by_time = trigger(airflow, pipeline, action="replay_window", **window, reason="wrong rate, second part")
+    assert read_target(pipeline) == before
+    pipeline.assert_exact()
+    assert [(each.lane, each.state) for each in batches_of(pipeline)] == [
+        ("live", "published"), ("replay", "discarded"), ("replay", "published"), ("replay", "published")
+    ]  # fmt: skip
+    for run, reason in ((by_offsets, "wrong rate"), (by_time, "wrong rate, second part")):
+        decision = decision_on(pipeline, run.run_id)
+        assert (run.state, decision.decided_by, decision.reason) == ("success", "admin", reason)
+        tasks = {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
+        assert (tasks["publish"], tasks["catch_up"]) == ("success", "skipped")
+
+
+def test_wrong_input_is_refused_in_the_form_or_by_the_first_task_which_names_the_field(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    pipeline = workplace.create()
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    with pytest.raises(SetupError, match="Invalid input for param ranges"):
+        airflow.trigger(pipeline.name, {"action": "replay_ranges", "ranges": ["0..5"], "reason": "x"})
+    run = trigger(airflow, pipeline, action="replay_ranges", ranges=["elsewhere[0] 0..5"], reason="x")
+    state, tries, error = plan_of(airflow, pipeline, run)
+    assert (state, tries) == ("failed", 1)
+    assert "ranges: elsewhere[0] 0..5: the pipeline does not read this topic" in error
+    assert batches_of(pipeline) == []
+
+
+def test_form_takes_one_batch_and_tries_a_blocked_one_again(airflow: AirflowApi, workplace: Workplace) -> None:
+    """A commit marker blocks what one batch has left; the file is corrected, and the form takes the batch again."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(10, partitions=1)
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    one = trigger(airflow, pipeline, action="one_batch", max_records=4, reason="a look at the first")
+    assert (pipeline.count_target_rows(), len(airflow.list_runs(pipeline.name))) == (4, 1)
+    decision = decision_on(pipeline, one.run_id)
+    assert (one.state, decision.decided_by, decision.reason) == ("success", "admin", "a look at the first")
+    value = {"message_id": f"{pipeline.name}-committed", "number": 1, "amount": 1.5}
+    pipeline.send_in_transaction([json.dumps(value).encode()], partition=0, commit=True)
+    pipeline.sent.append(str(value["message_id"]))
+    assert trigger(airflow, pipeline, action="catch_up").state == "failed"
+    blocked = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert blocked is not None
+    assert blocked.state is BatchState.BLOCKED
+    pipeline.path.write_text(pipeline.path.read_text().replace("source:\n", "source:\n  holes: transactional\n"))
+    again = trigger(airflow, pipeline, action="retry_batch", batch_id=blocked.batch_id, reason="markers are declared")
+    assert again.state == "success"
+    pipeline.assert_exact()
+    decision = load_batch_history(ledger_dsn(pipeline.config), blocked.batch_id).decisions[-1]
+    assert (decision.kind, decision.decided_by, decision.reason) == ("retake", "admin", "markers are declared")

@@ -1,0 +1,107 @@
+"""The plan task as Airflow runs it, over a platform in memory: what ends as skipped, and what fails for good."""
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import set_current_context
+
+from batchledger import airflow_tasks, run_batch
+from batchledger.batch import BatchState, Decision
+from batchledger.config import PipelineConfig
+from batchledger.offsets import TopicPartition
+from batchledger.pipeline import Platform
+from tests.fakes.work import Rows, keep_all
+from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
+
+ORDERS_0 = TopicPartition("orders", 0)
+CONFIG = PipelineConfig.model_validate(
+    {"name": PIPELINE, "source": {"topics": ["orders"], "schema": "message_id string"}, "sink": {"table": "orders"}}
+)
+RANGES = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "reason": "wrong rate"}
+DRY_RUN = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "dry_run": True}
+ONE_BATCH = {"action": "one_batch", "max_records": 5, "reason": "a look"}
+
+
+@pytest.fixture
+def world() -> World:
+    """Ten records, published by one batch."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    catch_up(world)
+    return world
+
+
+def plan(platform: Platform, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> int:
+    """Run the task in a run that was triggered with these fields."""
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: platform)
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    dag_run = SimpleNamespace(
+        run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name="ana",
+        data_interval_start=None, data_interval_end=None,
+    )  # fmt: skip
+    with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
+        return airflow_tasks.plan(CONFIG)
+
+
+def without_one_row(rows: Rows) -> Rows:
+    """A transform that drops a row."""
+    return [row for row in rows if row["_offset"] != 5]
+
+
+@pytest.mark.parametrize("fields", [{}, {"action": "catch_up", "reason": "before the audit"}], ids=["plain", "reason"])
+def test_paused_pipeline_skips_what_only_catches_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    world.produce(ORDERS_0, 10)
+    world.process().decisions.pause(PIPELINE, Decision("ana", "maintenance"))
+    with pytest.raises(AirflowSkipException, match="paused by ana"):
+        plan(world.process(), monkeypatch, fields)
+
+
+@pytest.mark.parametrize("fields", [RANGES, DRY_RUN, ONE_BATCH], ids=["replay", "dry_run", "one_batch"])
+def test_paused_pipeline_fails_what_a_person_asked_for_so_that_it_does_not_look_done(
+    world: World, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    world.produce(ORDERS_0, 10)
+    world.process().decisions.pause(PIPELINE, Decision("ana", "maintenance"))
+    with pytest.raises(AirflowFailException, match="paused by ana"):
+        plan(world.process(), monkeypatch, fields)
+
+
+def test_dry_run_tells_the_outcome_in_the_log_and_ends_the_run_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = dict(world.times_published())
+    with caplog.at_level(logging.INFO, "batchledger"), pytest.raises(AirflowSkipException, match="a dry run"):
+        plan(world.process(alter=without_one_row, has_transform=True), monkeypatch, DRY_RUN)
+    told = [record.message for record in caplog.records if record.name == "batchledger.airflow_tasks"]
+    assert told == [
+        "dry run of 4 offsets in orders[0] 3..7: nothing was changed",
+        "orders[0] 3..7: 4 offsets = 3 accepted + 1 filtered",
+        "would replace 4 rows: batch 1: 4",
+        "the rows would differ: 0 added, 1 removed, 0 changed, 3 unchanged",
+    ]
+    assert dict(world.times_published()) == before
+    assert [each.batch.state for each in world.database.committed.batches.values()] == [
+        BatchState.PUBLISHED, BatchState.DISCARDED
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("alter", "ends"), [(keep_all, AirflowSkipException), (staged_twice, AirflowFailException)])
+def test_dry_run_of_a_replay_that_would_be_blocked_fails_with_what_speaks_against_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, alter: Callable[[Rows], Rows], ends: type[Exception]
+) -> None:
+    with pytest.raises(ends) as ended:
+        plan(world.process(alter=alter), monkeypatch, DRY_RUN)
+    assert ("no_duplicate_offsets" in str(ended.value)) == (ends is AirflowFailException)
+
+
+def test_dry_run_of_nothing_is_skipped_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.broker.partitions[ORDERS_0].log_start = 10
+    with pytest.raises(AirflowSkipException, match="no record is left in what the run was asked"):
+        plan(world.process(), monkeypatch, DRY_RUN | {"allow_expired": True})
