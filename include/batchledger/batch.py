@@ -109,11 +109,18 @@ def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
 
 
 def closed(found: Batch, run: str) -> FencedError:
-    """Say why no attempt of ``run`` may be opened any more: the batch is published, or a person discarded it."""
-    if found.state is BatchState.DISCARDED:
+    """Say why no attempt of ``run`` may be opened any more: the batch is published, or it was discarded."""
+    if found.is_dry_run:
+        message = f"{found.label} was a dry run, which is over and discarded; run {run} changes nothing."
+    elif found.state is BatchState.DISCARDED:
+        what_next = (
+            "What is left of its offsets is planned again."
+            if found.lane is Lane.LIVE
+            else "The rows that it would have replaced stay; ask for the replay again where it is still wanted."
+        )
         message = (
             f"{found.label} was discarded by a person's decision, run {run} changes nothing. See who and why: "
-            f"batchledger batch {found.batch_id}. What is left of its offsets is planned again."
+            f"batchledger batch {found.batch_id}. {what_next}"
         )
     else:
         message = (
@@ -152,8 +159,11 @@ def published_already(batch: Batch) -> DecisionRefusedError:
 def rows_visible(batch: Batch) -> DecisionRefusedError:
     """Say that a batch cannot be given up between its two commits: nobody would account for its rows."""
     return DecisionRefusedError(
-        f"{batch.label} is {batch.state}, and its rows are visible already, as at_least_once commits them first. Let "
-        f"it publish the position too: batchledger run {batch.pipeline} --batch {batch.batch_id}. Nothing was changed.",
+        f"{batch.label} is {batch.state}, and its rows are visible already, as at_least_once commits them first. "
+        f"Nothing was changed. Let it publish the position too: batchledger run {batch.pipeline} --batch "
+        f"{batch.batch_id}. Where Kafka has removed its records, publish what is staged: batchledger accept "
+        f"{batch.batch_id}. Where its staging is gone as well, empty the table: batchledger rewind {batch.pipeline} "
+        "--to earliest --truncate --allow-expired.",
         batch_id=batch.batch_id,
     )
 

@@ -22,11 +22,12 @@ from batchledger.batch import (
     DecisionRecord,
     LogState,
     Position,
+    never_published,
     published_already,
 )
-from batchledger.errors import DecisionRefusedError, StagingLostError
+from batchledger.errors import DecisionRefusedError, OutcomeUnknownError, StagingLostError
 from batchledger.offsets import OffsetRange, describe_ranges
-from batchledger.ownership import drop_staging, load_batch
+from batchledger.ownership import drop_discarded, load_batch
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.ports import TargetAccess
@@ -71,7 +72,8 @@ def skip(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision, 
 def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     """Publish a blocked batch as it is staged; offsets that nobody has explained become an accepted loss.
 
-    It is published by the attempt that was blocked, so whoever opens a newer one fences it. Repeated after a crash it
+    Also an audited one whose rows are visible already (at_least_once), so that it needs no record of Kafka any more. It
+    is published by the attempt that was blocked, so whoever opens a newer one fences it. Repeated after a crash it
     publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, StagingLostError when
     they are gone, and what ``run_batch.publish`` raises.
     """
@@ -125,9 +127,12 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
     open_batch = platform.ledger.find_open_batch(rules.name)
     empty = platform.sink.truncate if platform.decisions.is_kept else _count_rows(platform)
-    decided = platform.decisions.rewind(
-        rules.name, ResolvedRewind(epoch, offsets), decision, empty if asked.truncate else None
-    )
+    try:
+        decided = platform.decisions.rewind(
+            rules.name, ResolvedRewind(epoch, offsets), decision, empty if asked.truncate else None
+        )
+    except OutcomeUnknownError as error:
+        raise (_emptied_perhaps(rules.name, error) if asked.truncate else error) from error
     _drop_discarded(platform, open_batch)
     return _log(platform, decided)
 
@@ -200,10 +205,13 @@ def _require_allowed(
 
 
 def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
-    """Raise unless the attempt is blocked by what a person may take upon himself, and its rows are still there."""
+    """Raise unless a person may take upon himself what holds the attempt up, and its rows are still there."""
     batch = attempt.batch
     again = f"Take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}"
-    if batch.state is not BatchState.BLOCKED:
+    if batch.is_dry_run:
+        raise never_published(batch)
+    is_between_commits = batch.state is BatchState.AUDITED and platform.decisions.has_visible_rows(batch.batch_id)
+    if batch.state is not BatchState.BLOCKED and not is_between_commits:
         raise DecisionRefusedError(
             f"{batch.label} is {batch.state}, and only a blocked batch can be accepted. See it with: batchledger batch "
             f"{batch.batch_id}.",
@@ -211,7 +219,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
         )
     failed = [each for each in platform.ledger.load_checks(batch.batch_id) if not each.passed]
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in _NEVER_ACCEPTED]
-    if wrong or not failed:
+    if wrong or not (failed or is_between_commits):
         raise DecisionRefusedError(
             f"{batch.label} cannot be accepted: {'; '.join(wrong) or 'no check has judged it'}. No decision makes "
             f"wrong rows right. {again}, or discard it.",
@@ -238,6 +246,15 @@ def _find_acceptance(platform: Platform, batch: Batch) -> DecisionRecord | None:
     return None
 
 
+def _emptied_perhaps(pipeline: str, error: OutcomeUnknownError) -> OutcomeUnknownError:
+    """Repeated after a run has published in between, the rewind would empty the table once more."""
+    return OutcomeUnknownError(
+        f"{error} Before you repeat it, look whether the rewind is listed: batchledger batches {pipeline}. If it is, "
+        "the table was emptied, and repeating it would remove what has been published since.",
+        **error.fields,
+    )
+
+
 def _count_rows(platform: Platform) -> Callable[[TargetAccess], int]:
     """What stands for emptying the target in a dry run: nobody has to wait for it."""
     counts = platform.sink.count_target(platform.rules.name)
@@ -245,12 +262,9 @@ def _count_rows(platform: Platform) -> Callable[[TargetAccess], int]:
 
 
 def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
-    """Clean up what a batch has staged, if it was discarded."""
-    if batch is None or not platform.decisions.is_kept:
-        return
-    found = platform.ledger.load_batch(batch.batch_id)
-    if found.state is BatchState.DISCARDED:
-        drop_staging(platform, Attempt(found, found.attempt, str(found.attempt_run)))
+    """Clean up what a batch has staged, if it was discarded by a decision that is kept."""
+    if batch is not None and platform.decisions.is_kept:
+        drop_discarded(platform, batch)
 
 
 def _log(platform: Platform, decided: Decided) -> Decided:

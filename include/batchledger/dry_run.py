@@ -48,7 +48,7 @@ def dry_run_replay(
     if planned.is_empty:
         return None
     planned = replace(planned, first_positions=(), is_dry_run=True)
-    batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key=None)
+    batch = plans.store_replay(platform, planned, run, decision, key=None)
     try:
         (stage_step or run_batch.stage)(platform, batch.batch_id, run)
         objections = _audit(platform, batch.batch_id, run)

@@ -80,6 +80,13 @@ def leave_if_superseded(platform: Platform, attempt: Attempt, found: Batch) -> N
         drop_staging(platform, attempt)
 
 
+def drop_discarded(platform: Platform, batch: Batch) -> None:
+    """Clean up what a batch has staged, if it was discarded."""
+    found = platform.ledger.load_batch(batch.batch_id)
+    if found.state is BatchState.DISCARDED:
+        drop_staging(platform, Attempt(found, found.attempt, str(found.attempt_run)))
+
+
 def drop_staging(platform: Platform, attempt: Attempt) -> None:
     """Clean up; a database that cannot be reached for it must not hide what came before."""
     try:

@@ -15,17 +15,13 @@ from batchledger.batch import (
     LogState,
     Position,
     blocked,
+    never_published,
     paused_by,
 )
 from batchledger.comparison import ReplacedRows, describe_replaced
-from batchledger.errors import (
-    PositionConflictError,
-)
+from batchledger.errors import DecisionRefusedError, PositionConflictError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
-from batchledger.ownership import (
-    is_published_by,
-    load_batch,
-)
+from batchledger.ownership import drop_discarded, is_published_by, load_batch
 from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import (
@@ -94,8 +90,9 @@ def plan(
 ) -> Batch | None:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
 
-    ``max_records`` stands for the limit of the pipeline file; ``decision`` says who triggered a new plan, and why.
-    Raises BatchBlockedError when the open batch waits for a person, PipelinePausedError.
+    ``max_records`` stands for the limit of the pipeline file; ``decision`` says who triggered the run, and why. Raises
+    BatchBlockedError when the open batch waits for a person, DecisionRefusedError when it has more than ``max_records``
+    offsets, PipelinePausedError.
     """
     _require_running(platform)
     batch = platform.ledger.find_open_batch(platform.rules.name)
@@ -109,6 +106,9 @@ def plan(
         return None
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, platform.ledger.load_checks(batch.batch_id))
+    _require_within(batch, max_records)
+    if decision is not None:
+        platform.decisions.trigger(batch.batch_id, decision)
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
@@ -141,11 +141,20 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
         if planned.is_empty:
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
-        batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
+        batch = store_replay(platform, planned, run, decision, key)
     offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
     logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
     logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
     platform.crash("plan_stored")
+    return batch
+
+
+def store_replay(platform: Platform, planned: Plan, run: str, decision: Decision, key: str | None) -> Batch:
+    """Store the plan of a replay, and clean up after the replays that the run has asked for before."""
+    superseded = platform.ledger.find_open_replays(platform.rules.name, run)
+    batch = platform.ledger.store_replay(platform.rules.name, planned, run, decision, key)
+    for each in superseded:
+        drop_discarded(platform, each)
     return batch
 
 
@@ -159,10 +168,12 @@ def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tup
 def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
     """Record that a run takes an open batch again, a blocked one included, and return it for its stage step.
 
-    One that this run has published already is returned as it is. Raises UnknownBatchError, and FencedError when it is
-    published by another one, or discarded.
+    One that this run has published already is returned as it is. Raises UnknownBatchError, FencedError when it is
+    published by another one, or discarded, and ReplayRefusedError when it is a dry run.
     """
     batch = load_batch(platform, batch_id)
+    if batch.is_dry_run:
+        raise never_published(batch)
     if is_published_by(batch, run):
         return batch
     platform.decisions.retake(batch_id, run, decision)
@@ -185,6 +196,18 @@ def _choose_size(platform: Platform) -> BatchSize | None:
         return None
     paces = platform.ledger.load_paces(platform.rules.name, PACES_CONSIDERED)
     return choose_size(paces, limits.target_duration_seconds, limits.min_records, limits.max_records)
+
+
+def _require_within(batch: Batch, max_records: int | None) -> None:
+    """The ranges of a stored plan never change (I5), so a smaller limit comes too late for it."""
+    offsets = count_offsets(batch.ranges)
+    if max_records is not None and offsets > max_records:
+        raise DecisionRefusedError(
+            f"{batch.label} is open with {offsets:,} offsets, and {max_records:,} were asked for (max_records). What "
+            "it takes was stored before and never changes; nothing was changed. Let it finish, or take it again: "
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Then ask again.",
+            batch_id=batch.batch_id,
+        )
 
 
 def _require_running(platform: Platform) -> None:

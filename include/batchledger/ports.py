@@ -212,8 +212,12 @@ class Ledger(Protocol):
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
         Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
-        the same ``run`` under another key are discarded: the run was asked anew. Raises PipelinePausedError.
+        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. Raises
+        PipelinePausedError.
         """
+
+    def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
+        """Return the replays that this run has planned and that are neither published nor discarded, in order."""
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """Return the replay that was stored under the key."""
@@ -331,15 +335,25 @@ class Decisions(Protocol):
         ``first_positions`` are stored first, where there is none yet.
 
         An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
-        One that has been staged only when ``discard`` is its id: DecisionRefusedError. Raises PositionConflictError
-        when a range does not start at the stored next offset.
+        One that has been staged only when ``discard`` is its id, and never one whose rows are visible already
+        (at_least_once): DecisionRefusedError. Raises PositionConflictError when a range does not start at the stored
+        next offset.
         """
 
     def accept(self, attempt: Attempt, decision: Decision) -> Decided:
         """Let the blocked attempt be published as it is; what its balance leaves unexplained is an accepted loss.
 
-        Raises FencedError when the batch is not blocked, or is another attempt's by now, and DecisionRefusedError when
-        something is counted twice.
+        Also an audited one that is between its two commits. Raises FencedError when the batch is neither, or is another
+        attempt's by now, and DecisionRefusedError when something is counted twice.
+        """
+
+    def has_visible_rows(self, batch_id: int) -> bool:
+        """Whether rows of the batch have been committed; of an open one only by at_least_once."""
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        """Record who triggered the run that takes the open batch, and why; the same decision once a batch.
+
+        Nothing is recorded about a batch that is published or discarded.
         """
 
     def discard(self, batch_id: int, decision: Decision) -> Decided:

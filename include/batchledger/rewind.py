@@ -70,12 +70,24 @@ def resolve_rewind(
 def check_truncation(
     pipeline: str, rewind: Rewind, offsets: Offsets, held: Sequence[OffsetRange], log: LogState
 ) -> None:
-    """Raise ExpiredError when rows would be removed of offsets that Kafka does not hold any more."""
-    if not rewind.truncate or rewind.allow_expired:
+    """Raise when rows would be removed that are not read again.
+
+    DecisionRefusedError: of offsets before the new ones. ExpiredError: of offsets that Kafka does not hold any more.
+    """
+    if not rewind.truncate:
         return
     starts = {each: state.log_start for each, state in log.log_by_partition.items()}
+    before = [OffsetRange(each, min(starts.get(each, offset), offset), offset) for each, offset in offsets.items()]
+    kept = intersect(held, before)
+    if kept:
+        raise DecisionRefusedError(
+            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(kept):,} offsets that "
+            f"lie before what is read again: {describe_ranges(kept)}. Nothing was changed. Rewind to earliest, or "
+            "leave --truncate out: rows are then replaced as they are read again.",
+            ranges=[str(each) for each in kept],
+        )
     gone = intersect(held, [OffsetRange(each, 0, starts.get(each, offset)) for each, offset in offsets.items()])
-    if gone:
+    if gone and not rewind.allow_expired:
         raise ExpiredError(
             f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(gone):,} offsets that "
             f"Kafka has removed: {describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "

@@ -346,6 +346,70 @@ def test_batch_whose_rows_are_visible_is_neither_discarded_nor_rewound_over(ware
     assert_proved(warehouse)
 
 
+@pytest.mark.parametrize("kind", [DecisionKind.ACCEPT_LOSS, DecisionKind.SKIP])
+@pytest.mark.parametrize("is_attempted_again", [False, True], ids=["audited", "planned again"])
+def test_batch_whose_rows_are_visible_is_never_given_up(
+    warehouse: Warehouse, is_attempted_again: bool, kind: DecisionKind
+) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    batch_id = attempt.batch.batch_id
+    commit_rows_only(warehouse, attempt)
+    if is_attempted_again:
+        warehouse.ledger.open_attempt(batch_id, "run-2")
+    for named in (None, batch_id):
+        with pytest.raises(DecisionRefusedError, match=f"rows are visible already.* batchledger accept {batch_id}"):
+            give_up(warehouse, FIRST, discard=named, kind=kind)
+    assert life.next_offsets(warehouse) == {ORDERS_0: 0}
+    assert not warehouse.ledger.load_batch(batch_id).state.is_final
+    assert warehouse.decisions.has_visible_rows(batch_id)
+
+
+def test_batch_between_its_two_commits_is_accepted_as_it_is_staged(warehouse: Warehouse) -> None:
+    """Its records may have expired, so that no attempt could read them again."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+    commit_rows_only(warehouse, attempt)
+    record = record_of(warehouse.decisions.accept(attempt, BY_ANA))
+    assert (record.kind, record.batch_id) == ("accept", attempt.batch.batch_id)
+    with warehouse.ledger.publication(attempt) as publication:
+        publication.advance_positions()
+        publication.publish_quarantine()
+        publication.mark_published()
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+    assert_proved(warehouse)
+
+
+def test_rows_of_a_batch_that_cannot_be_published_any_more_go_when_the_table_is_emptied(warehouse: Warehouse) -> None:
+    """Nothing else is in the table, and the position is where it goes."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+    commit_rows_only(warehouse, attempt)
+    warehouse.ledger.open_attempt(attempt.batch.batch_id, "run-2")
+    assert rewind(warehouse, {ORDERS_0: 0}, truncate=True).is_new
+    assert life.target_coordinates(warehouse) == []
+    give_up(warehouse, FIRST)
+    assert_proved(warehouse)
+
+
+# Triggering.
+
+
+def test_whoever_triggers_a_run_for_an_open_batch_is_recorded_once(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    first = warehouse.decisions.trigger(batch.batch_id, BY_ANA)
+    assert warehouse.decisions.trigger(batch.batch_id, BY_ANA) == Decided(first.record, is_new=False)
+    assert warehouse.decisions.trigger(batch.batch_id, BY_BEN).is_new
+    recorded = warehouse.decisions.load_decisions(batch.batch_id)
+    assert [(each.kind, each.decided_by) for each in recorded] == [
+        ("trigger", BY_ANA.decided_by),
+        ("trigger", BY_BEN.decided_by),
+    ]
+
+
+def test_nobody_triggers_a_batch_that_is_closed(warehouse: Warehouse) -> None:
+    batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
+    assert warehouse.decisions.trigger(batch_id, BY_ANA) == Decided(None, is_new=False)
+    assert list(warehouse.decisions.load_decisions(batch_id)) == []
+
+
 # Taking a batch again.
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane
 from batchledger.errors import FencedError, PositionConflictError
+from batchledger.ledger.history import load_batch_history
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import Deduplication
 from tests.contract.life import (
@@ -22,7 +23,7 @@ from tests.contract.life import (
     take_to_audited,
     take_to_published,
 )
-from tests.contract.warehouses import Warehouse
+from tests.contract.warehouses import Warehouse, open_postgres
 from tests.fakes.database import Coordinate
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -222,8 +223,26 @@ def test_run_that_is_asked_anew_gives_its_open_replay_up(warehouse: Warehouse) -
     published_history(warehouse)
     first = store_replay(warehouse, MIDDLE, key="again+0")
     stage(warehouse, first, "again")
+    assert [each.batch_id for each in warehouse.ledger.find_open_replays(warehouse.pipeline, "again")] == [
+        first.batch_id
+    ]
     second = store_replay(warehouse, MIDDLE, key="again+1")
+    assert warehouse.ledger.find_open_replays(warehouse.pipeline, "again") == [second]
+    *_, record = warehouse.decisions.load_decisions(first.batch_id)
+    assert (record.kind, record.decided_by, record.reason) == ("discard", "ana", f"asked anew: batch {second.batch_id}")
+    assert (record.before, record.after) == ({"state": "staged"}, {"state": "discarded"})
     assert warehouse.ledger.load_batch(first.batch_id).state is BatchState.DISCARDED
     assert warehouse.ledger.load_batch(second.batch_id).state is BatchState.PLANNED
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedError, match="rows that it would have replaced stay") as told:
         warehouse.ledger.open_attempt(first.batch_id, "again")
+    assert "planned again" not in str(told.value)
+
+
+def test_attempt_of_a_replay_that_was_asked_anew_ends_fenced(warehouse_dsn: str) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        published_history(warehouse)
+        first = store_replay(warehouse, MIDDLE, key="again+0")
+        stage(warehouse, first, "again")
+        store_replay(warehouse, MIDDLE, key="again+1")
+        (attempt,) = load_batch_history(warehouse_dsn, first.batch_id).attempts
+        assert (attempt.outcome, attempt.ended_at is None) == ("fenced", False)

@@ -29,6 +29,7 @@ from batchledger.ports import Truncate
 from batchledger.rewind import ResolvedRewind, require_present
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import (
+    discard_batch,
     find_open_batch,
     find_stored,
     move_positions,
@@ -94,9 +95,11 @@ class MemoryDecisions:
             if concerned and not {r.partition for r in concerned.ranges} & {r.partition for r in ranges}:
                 concerned = None
             if concerned is not None:
+                if find_stored(tables, concerned.batch_id).has_rows:
+                    raise rows_visible(concerned)
                 if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
                     raise still_held(concerned)
-                self._discard(tables, concerned, decision)
+                discard_batch(tables, concerned, decision, self.clock())
             for position in first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             require_positions(tables, pipeline, ranges, f"what is given up of {pipeline}")
@@ -109,13 +112,31 @@ class MemoryDecisions:
         """See the port."""
         with self._decide() as tables:
             stored = find_stored(tables, attempt.batch.batch_id)
-            if stored.batch.attempt != attempt.number or stored.batch.state is not BatchState.BLOCKED:
+            is_between_commits = stored.batch.state is BatchState.AUDITED and stored.has_rows
+            is_acceptable = stored.batch.state is BatchState.BLOCKED or is_between_commits
+            if stored.batch.attempt != attempt.number or not is_acceptable:
                 raise fenced_by(stored.batch, attempt)
             accepted = give_up_unexplained(stored.balances)
             batch = replace(stored.batch, state=BatchState.AUDITED)
             tables.batches[batch.batch_id] = replace(stored, batch=batch, balances=accepted)
             effect = effects.accepting(stored.batch, stored.balances, accepted)
             return Decided(record_decision(tables, batch, DecisionKind.ACCEPT, decision, self.clock(), effect))
+
+    def has_visible_rows(self, batch_id: int) -> bool:
+        """See the port."""
+        return find_stored(self.database.committed, batch_id).has_rows
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            batch = find_stored(tables, batch_id).batch
+            if batch.state.is_final:
+                return Decided(None, is_new=False)
+            for each in tables.decisions.values():
+                is_trigger = (each.batch_id, each.kind) == (batch_id, DecisionKind.TRIGGER)
+                if is_trigger and Decision(each.decided_by, each.reason) == decision:
+                    return Decided(each, is_new=False)
+            return Decided(record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock()))
 
     def discard(self, batch_id: int, decision: Decision) -> Decided:
         """See the port."""
@@ -127,7 +148,7 @@ class MemoryDecisions:
                 raise published_already(stored.batch)
             if stored.has_rows:
                 raise rows_visible(stored.batch)
-            return Decided(self._discard(tables, stored.batch, decision))
+            return Decided(discard_batch(tables, stored.batch, decision, self.clock()))
 
     def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
         """See the port."""
@@ -154,14 +175,15 @@ class MemoryDecisions:
             positions = {key[1]: each for key, each in tables.positions.items() if key[0] == pipeline}
             found = {partition: each.next_offset for partition, each in positions.items()}
             is_there = all(found.get(each) == offset for each, offset in offsets.items())
-            if is_there and not (truncate and _held(tables, pipeline)):
+            open_batch = find_open_batch(tables, pipeline)
+            has_visible_rows = open_batch is not None and find_stored(tables, open_batch.batch_id).has_rows
+            if is_there and not (truncate and (_held(tables, pipeline) or has_visible_rows)):
                 return Decided(None, is_new=False)
             require_present(pipeline, rewind, tables.epochs.get(pipeline, 0), found)
-            open_batch = find_open_batch(tables, pipeline)
             if open_batch is not None:
-                if truncate is None and find_stored(tables, open_batch.batch_id).has_rows:
+                if truncate is None and has_visible_rows:
                     raise rows_visible(open_batch)
-                self._discard(tables, open_batch, decision)
+                discard_batch(tables, open_batch, decision, self.clock())
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
                 effect |= effects.emptying(_truncate(tables, pipeline, truncate))
@@ -198,12 +220,6 @@ class MemoryDecisions:
         database = self.database if self.is_kept else MemoryDatabase(self.database.committed)
         with database.transaction() as tables:
             yield tables
-
-    def _discard(self, tables: Tables, batch: Batch, decision: Decision) -> DecisionRecord:
-        stored = find_stored(tables, batch.batch_id)
-        tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
-        effect = effects.discarding(batch)
-        return record_decision(tables, batch, DecisionKind.DISCARD, decision, self.clock(), effect)
 
     def _insert_given_up(self, tables: Tables, pipeline: str, ranges: Sequence[OffsetRange]) -> Batch:
         batch = Batch(

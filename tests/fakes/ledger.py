@@ -29,7 +29,7 @@ from batchledger.batch import (
     paused_by,
     position_conflict,
 )
-from batchledger.effects import Effect, dropping
+from batchledger.effects import Effect, discarding, dropping
 from batchledger.errors import (
     BatchBlockedError,
     OutcomeUnknownError,
@@ -137,16 +137,20 @@ class MemoryLedger:
             if already_stored is not None:
                 return already_stored
             _require_running(tables, pipeline)
-            for batch_id, stored in tables.batches.items():
-                is_of_run = stored.planned_by == run and stored.batch.pipeline == pipeline
-                if is_of_run and stored.batch.lane is Lane.REPLAY and not stored.batch.state.is_final:
-                    tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+            superseded = _find_open_replays(tables, pipeline, run)
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             batch = self._insert_batch(tables, pipeline, plan, run, key)
+            for each in superseded:
+                anew = Decision(decision.decided_by, f"asked anew: batch {batch.batch_id}")
+                discard_batch(tables, each, anew, self.clock())
             effect = Effect({}, {"expired": [str(each) for each in plan.expired]})
             record_decision(tables, batch, plan.request_kind, decision, self.clock(), effect)
             return batch
+
+    def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
+        """See the port."""
+        return _find_open_replays(self.database.committed, pipeline, run)
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
@@ -449,6 +453,15 @@ def find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
     return None
 
 
+def _find_open_replays(tables: Tables, pipeline: str, run: str) -> list[Batch]:
+    return [
+        each.batch
+        for each in tables.batches.values()
+        if (each.batch.pipeline, each.planned_by, each.batch.lane) == (pipeline, run, Lane.REPLAY)
+        and not each.batch.state.is_final
+    ]
+
+
 def _find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:
     for stored in tables.batches.values():
         if stored.batch.pipeline == pipeline and stored.request_key == key:
@@ -495,6 +508,12 @@ def record_decision(
     )
     tables.decisions[number] = record
     return record
+
+
+def discard_batch(tables: Tables, batch: Batch, decision: Decision, at: datetime) -> DecisionRecord:
+    stored = find_stored(tables, batch.batch_id)
+    tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+    return record_decision(tables, batch, DecisionKind.DISCARD, decision, at, discarding(batch))
 
 
 def _require_running(tables: Tables, pipeline: str) -> None:

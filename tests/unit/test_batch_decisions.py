@@ -2,32 +2,36 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
 from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord
-from batchledger.decisions import accept, discard, pause, rehearse, resume
+from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord, DeliveryMode
+from batchledger.decisions import accept, accept_loss, discard, pause, rehearse, resume, rewind
 from batchledger.errors import (
     BatchBlockedError,
     DecisionRefusedError,
     FencedError,
     KeyConflictError,
+    LossError,
     PipelinePausedError,
     StagingLostError,
     UnknownBatchError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
-from batchledger.planning import Limits
+from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Publication
+from batchledger.record_rules import Deduplication
 from batchledger.replay import Replay
+from batchledger.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows
-from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, staged_twice
+from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BY_ANA = Decision("ana@host", "the producer is known to lose records")
@@ -275,3 +279,82 @@ def test_plan_that_nobody_triggered_has_no_decision(world: World) -> None:
     batch = plans.plan(world.process(), "scheduled")
     assert batch is not None
     assert list(world.process().decisions.load_decisions(batch.batch_id)) == []
+
+
+@pytest.fixture
+def open_batch() -> tuple[World, Batch]:
+    """A batch of six offsets that another run has planned; more are unread."""
+    world = World(limits=Limits(max_records=6))
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 20)
+    batch = plans.plan(world.process(), "scheduled")
+    assert batch is not None
+    return world, batch
+
+
+def test_whoever_triggers_a_run_that_takes_an_open_batch_is_recorded_on_it(open_batch: tuple[World, Batch]) -> None:
+    world, batch = open_batch
+    for _ in range(2):
+        assert plans.plan(world.process(), "manual", max_records=6, decision=BY_ANA) == batch
+    (record,) = world.process().decisions.load_decisions(batch.batch_id)
+    assert (record.kind, record.decided_by, record.reason) == ("trigger", BY_ANA.decided_by, BY_ANA.reason)
+
+
+def test_limit_that_comes_too_late_for_an_open_batch_is_refused_with_what_to_do(
+    open_batch: tuple[World, Batch],
+) -> None:
+    world, batch = open_batch
+    with pytest.raises(DecisionRefusedError, match=rf"open with 6 offsets, and 5 .*--batch {batch.batch_id}\. Then"):
+        plans.plan(world.process(), "manual", max_records=5, decision=BY_ANA)
+    assert list(world.process().decisions.load_decisions(batch.batch_id)) == []
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+@pytest.fixture
+def between_commits() -> World:
+    """The first batch was killed between its two commits, and then Kafka removed its first records."""
+    rules = Deduplication(("message_id",), timedelta(days=9999))
+    world = World(delivery=DeliveryMode.AT_LEAST_ONCE, deduplication=rules)
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(CrashOnce("between_commits")), "killed")
+    world.broker.expire(ORDERS_0, before=4)
+    return world
+
+
+def test_batch_between_its_commits_whose_records_expired_is_published_by_accepting_it(between_commits: World) -> None:
+    world, lost = between_commits, OffsetRange(ORDERS_0, 0, 4)
+    with pytest.raises(LossError):
+        run_batch.run_once(world.process(), "again")
+    for named in (None, 1):
+        with pytest.raises(DecisionRefusedError, match=r"rows are visible already.*batchledger accept 1"):
+            accept_loss(world.process(), [lost], BY_ANA, named)
+    assert accept(world.process(), 1, BY_ANA).is_new
+    assert not accept(world.process(), 1, BY_ANA).is_new
+    assert world.process().ledger.load_batch(1).state is BatchState.PUBLISHED
+    assert sorted(world.times_published().values()) == [1] * 10
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+    assert_proved(world)
+    assert plans.plan(world.process(), "next") is None
+
+
+def test_batch_between_its_commits_that_lost_its_staging_too_leaves_by_emptying_the_table(
+    between_commits: World,
+) -> None:
+    world = between_commits
+    world.process().ledger.open_attempt(1, "killed too")
+    with pytest.raises(DecisionRefusedError, match="is planned"):
+        accept(world.process(), 1, BY_ANA)
+    rewind(world.process(), Rewind(StartPolicy.EARLIEST, truncate=True, allow_expired=True), BY_ANA)
+    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 4)], BY_ANA)
+    catch_up(world)
+    assert sorted(offset for _, offset in world.times_published()) == [*range(4, 10)]
+    assert_proved(world)
+
+
+def test_audited_batch_without_visible_rows_is_not_accepted(world: World) -> None:
+    batch = stage_and_audit(world.process(), "first")
+    with pytest.raises(DecisionRefusedError, match="is audited, and only a blocked batch"):
+        accept(world.process(), batch.batch_id, BY_ANA)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from batchledger import plans, run_batch
+from batchledger import decisions, plans, run_batch
 from batchledger.batch import BatchState, Decision
 from batchledger.comparison import describe_replaced
 from batchledger.dry_run import dry_run_replay
-from batchledger.errors import ExpiredError, FencedError, ReplayRefusedError, StagingError
+from batchledger.errors import BatchBlockedError, ExpiredError, FencedError, ReplayRefusedError, StagingError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
@@ -123,6 +123,30 @@ def test_dry_run_whose_process_was_killed_cannot_be_published_by_another(world: 
     with pytest.raises(ReplayRefusedError, match="never published"):
         run_batch.run_once(world.process(), "another", left.batch_id)
     assert look(world) == before
+
+
+def test_blocked_dry_run_whose_process_was_killed_is_neither_accepted_nor_taken_again_but_discarded(
+    world: World,
+) -> None:
+    platform = world.process(alter=lambda rows: rows[1:])
+    planned = replace(plans.preview_replay(platform, MIDDLE), is_dry_run=True)
+    left = platform.ledger.store_replay(PIPELINE, planned, "killed", ANA, None)
+    run_batch.stage(platform, left.batch_id, "killed")
+    with pytest.raises(BatchBlockedError):
+        run_batch.audit(platform, left.batch_id, "killed")
+    before = look(world)
+    with pytest.raises(ReplayRefusedError, match="never published"):
+        decisions.accept(world.process(), left.batch_id, ANA)
+    with pytest.raises(ReplayRefusedError, match="never published"):
+        plans.retake(world.process(), left.batch_id, "another", ANA)
+    assert [each.kind for each in platform.decisions.load_decisions(left.batch_id)] == ["dry-run"]
+    assert look(world) == before
+    assert decisions.discard(world.process(), left.batch_id, ANA).is_new
+    assert platform.ledger.load_batch(left.batch_id).state is BatchState.DISCARDED
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+    with pytest.raises(FencedError, match="was a dry run") as told:
+        run_batch.audit(world.process(), left.batch_id, "killed")
+    assert "planned again" not in str(told.value)
 
 
 def test_plan_of_a_live_batch_tells_whose_rows_it_would_replace_behind_a_replay_that_read_ahead(world: World) -> None:

@@ -152,6 +152,17 @@ def test_replay_passes_every_crash_point_in_order(world: World) -> None:
     assert passed.points == replay_crash_points()
 
 
+def test_run_that_is_asked_anew_leaves_no_staging_of_what_it_was_asked_before(world: World) -> None:
+    before = plan(world.process(), MIDDLE, key="first")
+    run_batch.stage(world.process(), before.batch_id, "again")
+    assert world.database.committed.staging != {}
+    after = plan(world.process(), EVERYTHING, key="second")
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+    run_batch.take_through(world.process(), after.batch_id, "again")
+    assert_exactly_once(world)
+    assert_proved(world)
+
+
 @pytest.mark.parametrize("delivery", list(DeliveryMode))
 def test_replay_is_one_transaction_in_every_delivery_mode(world: World, delivery: DeliveryMode) -> None:
     world.delivery = delivery

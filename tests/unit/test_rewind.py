@@ -1,6 +1,7 @@
 """A rewind goes backwards, to what Kafka still holds; the table is then rebuilt as it was."""
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 from batchledger import run_batch
 from batchledger.batch import Decided, Decision, DecisionRecord, LogState, PartitionLog, Position, TopicIdentity
 from batchledger.decisions import accept_loss, rehearse, rewind
-from batchledger.errors import DecisionRefusedError, ExpiredError, FencedError, TopicChangedError
+from batchledger.errors import DecisionRefusedError, ExpiredError, FencedError, OutcomeUnknownError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, StartPolicy
+from batchledger.ports import Truncate
 from batchledger.record_rules import Upsert
-from batchledger.rewind import Rewind, resolve_rewind
+from batchledger.rewind import ResolvedRewind, Rewind, resolve_rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
+from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
@@ -218,6 +221,41 @@ def test_truncation_that_nobody_could_make_up_for_is_refused_unless_the_loss_is_
     catch_up(world)
     assert sorted(offset for partition, offset in world.times_published() if partition == ORDERS_0) == [*range(3, 10)]
     assert_proved(world)
+
+
+@pytest.mark.parametrize("allow_expired", [False, True])
+def test_truncation_keeps_no_promise_for_what_is_not_read_again_and_is_refused(
+    world: World, allow_expired: bool
+) -> None:
+    """--allow-expired is about what Kafka has removed, not about what would be left out."""
+    world.broker.expire(ORDERS_0, before=3)
+    later = Rewind({ORDERS_0: 7, ORDERS_1: 0}, truncate=True, allow_expired=allow_expired)
+    with pytest.raises(DecisionRefusedError, match=r"4 offsets that lie before .*: orders\[0\] 3\.\.7\..*to earliest"):
+        rewind(world.process(), later, BY_ANA)
+    assert len(rows(world)) == 15
+    assert next_offsets(world) == [10, 5]
+
+
+@dataclass(frozen=True)
+class SilentDecisions(MemoryDecisions):
+    """The reply to COMMIT is lost."""
+
+    def rewind(
+        self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
+    ) -> Decided:
+        """Rewind, and say nothing of it."""
+        super().rewind(pipeline, rewind, decision, truncate)
+        raise OutcomeUnknownError("the connection was lost.")
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_whoever_got_no_reply_to_an_emptying_rewind_is_told_to_look_before_repeating_it(
+    world: World, truncate: bool
+) -> None:
+    silent = replace(world.process(), decisions=SilentDecisions(world.database))
+    with pytest.raises(OutcomeUnknownError) as told:
+        rewind(silent, Rewind(StartPolicy.EARLIEST, truncate), BY_ANA)
+    assert ("Before you repeat it" in str(told.value)) == truncate
 
 
 def test_rewind_without_truncation_keeps_the_rows_that_nobody_can_read_again(world: World) -> None:

@@ -27,7 +27,7 @@ from batchledger.batch import (
     still_held,
 )
 from batchledger.database import read_statement
-from batchledger.ledger.publication import PostgresTarget, end_attempt
+from batchledger.ledger.publication import PostgresTarget, discard_batch
 from batchledger.ledger.rows import (
     Cursor,
     find_batch,
@@ -115,9 +115,11 @@ class PostgresDecisions:
                 return Decided(standing, is_new=False)
             concerned = _find_open(cursor, pipeline, ranges)
             if concerned is not None:
+                if _has_rows(cursor, concerned.batch_id):
+                    raise rows_visible(concerned)
                 if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
                     raise still_held(concerned)
-                _discard(cursor, concerned, decision)
+                discard_batch(cursor, concerned, decision)
             insert_positions(cursor, pipeline, first_positions)
             cursor.execute(
                 "insert into batchledger.batch "
@@ -137,7 +139,8 @@ class PostgresDecisions:
         """See the port."""
         with self._decide(f"accept {attempt.batch.label}") as cursor:
             batch = _lock_batch(cursor, attempt.batch.batch_id)
-            if batch.attempt != attempt.number or batch.state is not BatchState.BLOCKED:
+            is_between_commits = batch.state is BatchState.AUDITED and _has_rows(cursor, batch.batch_id)
+            if batch.attempt != attempt.number or not (batch.state is BatchState.BLOCKED or is_between_commits):
                 raise fenced_by(batch, attempt)
             balances = _read_balances(cursor, batch.batch_id)
             accepted = give_up_unexplained(balances)
@@ -145,6 +148,22 @@ class PostgresDecisions:
             cursor.execute("update batchledger.batch set state = 'audited' where batch_id = %s", [batch.batch_id])
             effect = effects.accepting(batch, balances, accepted)
             return Decided(insert_decision(cursor, batch, DecisionKind.ACCEPT, decision, effect))
+
+    def has_visible_rows(self, batch_id: int) -> bool:
+        """See the port."""
+        with transaction(self.dsn, f"look whether rows of batch {batch_id} are visible") as cursor:
+            return _has_rows(cursor, batch_id)
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"record who triggered batch {batch_id}") as cursor:
+            batch = _lock_batch(cursor, batch_id)
+            if batch.state.is_final:
+                return Decided(None, is_new=False)
+            for each in list_decisions(cursor, batch_id=batch_id, kind=DecisionKind.TRIGGER):
+                if Decision(each.decided_by, each.reason) == decision:
+                    return Decided(each, is_new=False)
+            return Decided(insert_decision(cursor, batch, DecisionKind.TRIGGER, decision))
 
     def discard(self, batch_id: int, decision: Decision) -> Decided:
         """See the port."""
@@ -155,9 +174,9 @@ class PostgresDecisions:
                 return Decided(standing[0] if standing else None, is_new=False)
             if batch.state is BatchState.PUBLISHED:
                 raise published_already(batch)
-            if _has_rows(cursor, batch):
+            if _has_rows(cursor, batch.batch_id):
                 raise rows_visible(batch)
-            return Decided(_discard(cursor, batch, decision))
+            return Decided(discard_batch(cursor, batch, decision))
 
     def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
         """See the port."""
@@ -185,9 +204,9 @@ class PostgresDecisions:
             require_present(pipeline, rewind, _read_epoch(cursor, pipeline), found)
             open_batch = find_batch(cursor, pipeline=pipeline)
             if open_batch is not None:
-                if truncate is None and _has_rows(cursor, open_batch):
+                if truncate is None and _has_rows(cursor, open_batch.batch_id):
                     raise rows_visible(open_batch)
-                _discard(cursor, open_batch, decision)
+                discard_batch(cursor, _lock_batch(cursor, open_batch.batch_id), decision)
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
                 effect |= effects.emptying(_truncate(cursor, pipeline, truncate))
@@ -237,13 +256,6 @@ def _lock_batch(cursor: Cursor, batch_id: int) -> Batch:
     return load_batch(cursor, batch_id)
 
 
-def _discard(cursor: Cursor, batch: Batch, decision: Decision) -> DecisionRecord:
-    found = _lock_batch(cursor, batch.batch_id)
-    cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
-    end_attempt(cursor, Attempt(found, found.attempt, ""), "fenced")
-    return insert_decision(cursor, found, DecisionKind.DISCARD, decision, effects.discarding(found))
-
-
 def _find_open(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> Batch | None:
     """Return the open live batch, locked, if it is about a partition of the ranges."""
     batch = find_batch(cursor, pipeline=pipeline)
@@ -278,15 +290,18 @@ def _read_balances(cursor: Cursor, batch_id: int) -> list[Balance]:
     ]
 
 
-def _has_rows(cursor: Cursor, batch: Batch) -> bool:
-    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch.batch_id])
+def _has_rows(cursor: Cursor, batch_id: int) -> bool:
+    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch_id])
     return bool(cursor.fetchall()[0][0])
 
 
 def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
+    """Whether the target has rows of the pipeline: of published batches, or of one between its two commits."""
     query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
     cursor.execute(query, [pipeline])
-    return bool(cursor.fetchall()[0][0])
+    is_held = bool(cursor.fetchall()[0][0])
+    open_batch = find_batch(cursor, pipeline=pipeline)
+    return is_held or (open_batch is not None and _has_rows(cursor, open_batch.batch_id))
 
 
 def _read_epoch(cursor: Cursor, pipeline: str) -> int:

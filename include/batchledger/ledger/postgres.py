@@ -33,7 +33,7 @@ from batchledger.batch import (
 from batchledger.database import commit, connect, ranges_as_arrays, read_statement, translate_errors
 from batchledger.effects import Effect, dropping
 from batchledger.errors import BatchBlockedError, TargetChangedError
-from batchledger.ledger.publication import PostgresPublication, end_attempt
+from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt
 from batchledger.ledger.rows import (
     Cursor,
     find_batch,
@@ -117,19 +117,22 @@ class PostgresLedger:
             if already_stored is not None:
                 return already_stored
             _require_running(cursor, pipeline)
-            cursor.execute(
-                "update batchledger.batch set state = 'discarded' where pipeline = %s and lane = 'replay' "
-                "and planned_by = %s and state not in ('published', 'discarded')",
-                [pipeline, run],
-            )
+            superseded = _find_open_replays(cursor, pipeline, run)
             insert_positions(cursor, pipeline, plan.first_positions)
             batch_id = insert_batch(cursor, pipeline, plan, run, key)
+            for each in superseded:
+                discard_batch(cursor, each, Decision(decision.decided_by, f"asked anew: batch {batch_id}"))
             parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
             batch = load_batch(cursor, batch_id)
             expired = Effect({}, {"expired": [str(each) for each in plan.expired]})
             insert_decision(cursor, batch, plan.request_kind, decision, expired)
             return batch
+
+    def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
+        """See the port."""
+        with transaction(self.dsn, f"look for open replays of {pipeline}") as cursor:
+            return _find_open_replays(cursor, pipeline, run)
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
@@ -330,6 +333,16 @@ def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
         name = f"batchledger {line} of {batch.pipeline}"
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [batch.pipeline])
+
+
+def _find_open_replays(cursor: Cursor, pipeline: str, run: str) -> list[Batch]:
+    """Return the run's open replays, locked until the transaction ends."""
+    cursor.execute(
+        "select batch_id from batchledger.batch where pipeline = %s and lane = 'replay' and planned_by = %s "
+        "and state not in ('published', 'discarded') order by batch_id for update",
+        [pipeline, run],
+    )
+    return [load_batch(cursor, batch_id) for (batch_id,) in cursor.fetchall()]
 
 
 def _require_running(cursor: Cursor, pipeline: str) -> None:

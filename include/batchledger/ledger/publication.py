@@ -7,10 +7,22 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, HeldRange, Lane, never_published, position_conflict
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    HeldRange,
+    Lane,
+    never_published,
+    position_conflict,
+)
 from batchledger.database import ranges_as_arrays, read_statement
+from batchledger.effects import discarding
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
+from batchledger.ledger.rows import insert_decision
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -199,3 +211,10 @@ def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str, err
         "where batch_id = %(batch_id)s and number = %(number)s and (outcome is null or %(outcome)s = 'published')",
         {"outcome": outcome, "error": error, "batch_id": attempt.batch.batch_id, "number": attempt.number},
     )
+
+
+def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision) -> DecisionRecord:
+    """Close a batch that is locked and open, end its attempt, and record who decided it and why."""
+    cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
+    end_attempt(cursor, Attempt(batch, batch.attempt, ""), "fenced")
+    return insert_decision(cursor, batch, DecisionKind.DISCARD, decision, discarding(batch))
