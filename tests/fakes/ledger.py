@@ -29,7 +29,7 @@ from batchledger.batch import (
     paused_by,
     position_conflict,
 )
-from batchledger.effects import Effect, dropping
+from batchledger.effects import Effect, dropping, leaving_out
 from batchledger.errors import (
     BatchBlockedError,
     OutcomeUnknownError,
@@ -100,10 +100,12 @@ class MemoryLedger:
             if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
         ]
         newest = sorted(published, key=lambda each: each[0], reverse=True)[:limit]
+        decisions = self.database.committed.decisions.values()
+        accepted = {each.batch_id for each in decisions if each.kind == DecisionKind.ACCEPT}
         return [
             Pace(count_offsets(batch.ranges), (published_at - opened_at).total_seconds())
             for published_at, opened_at, batch in newest
-            if opened_at is not None and published_at > opened_at
+            if opened_at is not None and published_at > opened_at and batch.batch_id not in accepted
         ]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
@@ -136,7 +138,8 @@ class MemoryLedger:
             already_stored = None if key is None else _find_replay(tables, pipeline, key)
             if already_stored is not None:
                 return already_stored
-            _require_running(tables, pipeline)
+            if not plan.is_dry_run:
+                _require_running(tables, pipeline)
             for batch_id, stored in tables.batches.items():
                 is_of_run = stored.planned_by == run and stored.batch.pipeline == pipeline
                 if is_of_run and stored.batch.lane is Lane.REPLAY and not stored.batch.state.is_final:
@@ -144,9 +147,16 @@ class MemoryLedger:
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             batch = self._insert_batch(tables, pipeline, plan, run, key)
-            effect = Effect({}, {"expired": [str(each) for each in plan.expired]})
-            record_decision(tables, batch, plan.request_kind, decision, self.clock(), effect)
+            record_decision(tables, batch, plan.request_kind, decision, self.clock(), leaving_out(plan.expired))
             return batch
+
+    def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            effect = leaving_out(expired, key)
+            noted = [each.after for each in tables.decisions.values() if each.pipeline == pipeline]
+            if not any(after and after.get("request") == key for after in noted):
+                record_decision(tables, pipeline, DecisionKind.REPLAY, decision, self.clock(), effect)
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
@@ -160,14 +170,7 @@ class MemoryLedger:
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
-        return [
-            QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
-            for (owner, partition, offset), row in sorted(
-                self.database.committed.quarantine.items(), key=lambda i: i[0]
-            )
-            if owner == pipeline
-            and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
-        ]
+        return _find_quarantined(self.database.committed, pipeline, ranges)
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""
@@ -279,6 +282,10 @@ class MemoryLedger:
             tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
             return tables.batches[key[0]].batch
 
+    def has_rows(self, batch_id: int) -> bool:
+        """See the port."""
+        return find_stored(self.database.committed, batch_id).has_rows
+
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
         checks = self.database.committed.checks
@@ -369,6 +376,10 @@ class MemoryPublication:
                 found += [HeldRange(batch_id, each) for each in intersect(other.held, mine.batch.ranges)]
         return sorted(found, key=lambda each: each.range)
 
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        return _find_quarantined(self.connection, self.attempt.batch.pipeline, self.attempt.batch.ranges)
+
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """See the port."""
         batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
@@ -447,6 +458,17 @@ def find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
         if stored.batch.pipeline == pipeline and stored.batch.lane is Lane.LIVE and not stored.batch.state.is_final:
             return stored.batch
     return None
+
+
+def _find_quarantined(
+    tables: Tables, pipeline: str, ranges: Sequence[OffsetRange] | None
+) -> Sequence[QuarantinedRecord]:
+    return [
+        QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
+        for (owner, partition, offset), row in sorted(tables.quarantine.items(), key=lambda item: item[0])
+        if owner == pipeline
+        and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
+    ]
 
 
 def _find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:

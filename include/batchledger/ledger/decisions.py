@@ -32,6 +32,7 @@ from batchledger.ledger.rows import (
     Cursor,
     find_batch,
     find_pause,
+    has_rows,
     insert_decision,
     insert_positions,
     insert_ranges,
@@ -45,9 +46,6 @@ from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Truncate
 from batchledger.rewind import ResolvedRewind, require_present
-
-# A decision waits for the publication that is going on.
-_LOCK_TIMEOUT = "2min"
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class PostgresDecisions:
                 return Decided(standing[0] if standing else None, is_new=False)
             if batch.state is BatchState.PUBLISHED:
                 raise published_already(batch)
-            if _has_rows(cursor, batch):
+            if has_rows(cursor, batch.batch_id):
                 raise rows_visible(batch)
             return Decided(_discard(cursor, batch, decision))
 
@@ -185,7 +183,7 @@ class PostgresDecisions:
             require_present(pipeline, rewind, _read_epoch(cursor, pipeline), found)
             open_batch = find_batch(cursor, pipeline=pipeline)
             if open_batch is not None:
-                if truncate is None and _has_rows(cursor, open_batch):
+                if truncate is None and has_rows(cursor, open_batch.batch_id):
                     raise rows_visible(open_batch)
                 _discard(cursor, open_batch, decision)
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
@@ -224,7 +222,6 @@ class PostgresDecisions:
     @contextmanager
     def _decide(self, action: str) -> Iterator[Cursor]:
         with transaction(self.dsn, action) as cursor:
-            cursor.execute("select set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
             yield cursor
             if not self.is_kept:
                 cursor.connection.rollback()
@@ -276,11 +273,6 @@ def _read_balances(cursor: Cursor, batch_id: int) -> list[Balance]:
         Balance(OffsetRange(TopicPartition(topic, partition), start, until), *lines)
         for topic, partition, start, until, *lines in cursor
     ]
-
-
-def _has_rows(cursor: Cursor, batch: Batch) -> bool:
-    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch.batch_id])
-    return bool(cursor.fetchall()[0][0])
 
 
 def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
