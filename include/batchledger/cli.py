@@ -186,7 +186,7 @@ def batch(
 
 @app.command()
 def verify(pipeline: Name, as_json: AsJson = False) -> None:
-    """Prove I1, I2 and I7 over the whole history and compare the target with the ledger; 1 on any finding."""
+    """Prove I1, I2, I7 and I8 over the whole history and compare the target with the ledger; 1 on any finding."""
     from batchledger.wiring import verify_pipeline
 
     config = load_pipeline(pipeline)

@@ -11,9 +11,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, HeldRange
 from batchledger.errors import ConfigurationError, OutcomeUnknownError, ServiceUnavailableError, StagingLostError
-from batchledger.offsets import OffsetRange
+from batchledger.offsets import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +128,14 @@ def ranges_as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
         "starts": [each.start for each in ranges],
         "untils": [each.until for each in ranges],
     }
+
+
+def read_held(cursor: psycopg.Cursor[Any]) -> list[HeldRange]:
+    """Return the rows of a query for holders: batch, topic, partition, start, until."""
+    return [
+        HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
+        for batch_id, topic, partition, start, until in cursor
+    ]
 
 
 def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:

@@ -7,10 +7,11 @@ rows go when the new ones come (I8).
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane
+from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane, RecordOrigin
 from batchledger.errors import BatchledgerError, FencedError, RowsLostError
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
+from batchledger.replay import check_quarantined
 
 
 class _Part(Enum):
@@ -30,8 +31,9 @@ _COMMITS: Mapping[DeliveryMode, tuple[frozenset[_Part], ...]] = {
 def deliver(platform: Platform, attempt: Attempt) -> None:
     """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
 
-    Raises what the ledger and the sink refuse, with nothing committed by this call; after a first commit
-    RowsLostError when that one moved the positions (at_most_once).
+    Raises what the ledger and the sink refuse, with nothing committed by this call, and ReplayRefusedError when records
+    of a quarantine replay have left quarantine since they were staged; after a first commit RowsLostError when that one
+    moved the positions (at_most_once).
     """
     *earlier, last = _COMMITS[attempt.batch.delivery]
     has_moved = False
@@ -74,6 +76,9 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
 
 def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication) -> None:
     batch = publication.attempt.batch
+    if batch.origin is RecordOrigin.QUARANTINE:
+        # What somebody has dropped since it was staged must not come back.
+        check_quarantined(batch, publication.find_quarantined())
     replaced = publication.find_replaced() if _Part.POSITIONS in parts else ()
     if replaced or batch.lane is Lane.REPLAY:
         # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.

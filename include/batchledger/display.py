@@ -322,7 +322,8 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         return
     if verification.holds:
         print_out(f"[green]{verification.pipeline} is exact[/]: {size}.")
-        print_out(f"Contiguous (I1), disjoint (I2), balanced (I7); {_PROVED_OF_TARGET[verification.mode]}")
+        print_out("Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);")
+        print_out(_PROVED_OF_TARGET[verification.mode])
         return
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"

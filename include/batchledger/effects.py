@@ -54,6 +54,12 @@ def dropping(ranges: Sequence[OffsetRange]) -> Effect:
     )
 
 
+def leaving_out(expired: Sequence[OffsetRange], request: str | None = None) -> Effect:
+    """A replay leaves these ranges as they are; ``request`` is its key where no batch is stored under it."""
+    named = {} if request is None else {"request": request}
+    return Effect({}, {"expired": [str(each) for each in expired], **named})
+
+
 def accepting(batch: Batch, before: Sequence[Balance], after: Sequence[Balance]) -> Effect:
     """The batch may be published; what nobody has explained has become an accepted loss."""
     open_ranges = {each.range for each in before if not each.is_closed}

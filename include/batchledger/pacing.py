@@ -38,7 +38,8 @@ _LARGEST_STEP = 2.0
 class Pace:
     """What one batch took: ``seconds`` from the opening of the attempt that published it until it was published.
 
-    Waiting for the scheduler, or for another attempt, does not count. Both are positive.
+    Waiting between these two counts, for the scheduler's next step or for its turn to publish; an earlier attempt does
+    not. Both are positive.
     """
 
     offsets: int

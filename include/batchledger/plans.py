@@ -131,7 +131,8 @@ def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: 
 def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
     """Return the stored plan of a replay; None when there is nothing to publish again.
 
-    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). Raises
+    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). Where
+    everything has expired, and that is allowed, the ledger keeps who asked for it, and what is gone. Raises
     PipelinePausedError.
     """
     batch = platform.ledger.find_replay(platform.rules.name, key)
@@ -139,6 +140,8 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
         _require_running(platform)
         planned = preview_replay(platform, replay)
         if planned.is_empty:
+            if planned.expired:
+                platform.ledger.note_expired(platform.rules.name, planned.expired, decision, key)
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = store_replay(platform, planned, run, decision, key)

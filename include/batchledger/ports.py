@@ -146,6 +146,9 @@ class Publication(Protocol):
         another live batch of its epoch holds is not among them: ``mark_published`` refuses it (I2).
         """
 
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """Return which records of the batch's ranges are in quarantine now; nobody can drop one any more."""
+
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
 
@@ -191,8 +194,8 @@ class Ledger(Protocol):
     def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
         """Return what the newest ``limit`` published live batches took, the newest first.
 
-        Those that nobody executed (an accepted loss) are left out, and so are those during which the clock was set
-        back. The cost does not depend on how many batches there have been.
+        Those that nobody executed (an accepted loss) are left out, those that waited for a person who accepted them,
+        and those during which the clock was set back. The cost does not depend on how many batches there have been.
         """
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
@@ -213,11 +216,14 @@ class Ledger(Protocol):
 
         Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
         the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. Raises
-        PipelinePausedError.
+        PipelinePausedError, except for a dry run, which publishes nothing.
         """
 
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
         """Return the replays that this run has planned and that are neither published nor discarded, in order."""
+
+    def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
+        """Record a replay that has to leave out everything it asks for, so that it is no batch; once for each key."""
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """Return the replay that was stored under the key."""
@@ -244,7 +250,8 @@ class Ledger(Protocol):
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Remember where open transactions hold records back now, and since when they do at this very offset.
 
-        What was remembered of the pipeline's other partitions is forgotten.
+        What was remembered of the pipeline's other partitions is forgotten. Never waits for a publication: a partition
+        that one is moving is left as it is, for the next plan.
         """
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
@@ -273,6 +280,9 @@ class Ledger(Protocol):
 
         Raises FencedError when the batch is not audited, or is another attempt's.
         """
+
+    def has_rows(self, batch_id: int) -> bool:
+        """Whether rows of the batch have been committed, by whichever attempt."""
 
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """Return the results of the newest audit of the batch."""

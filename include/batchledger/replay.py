@@ -64,10 +64,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedReplay:
-    """What a replay means on the log as it is: the ranges that can be read, and what is gone for good."""
+    """What a replay means on the log as it is: the ranges that can be read, and what is gone for good.
+
+    ``empty`` names partitions that had records and hold none any more, as an idle one does after its retention.
+    """
 
     ranges: tuple[OffsetRange, ...]
     expired: tuple[OffsetRange, ...] = ()
+    empty: tuple[TopicPartition, ...] = ()
 
 
 def resolve_window(
@@ -78,9 +82,10 @@ def resolve_window(
     """Return the ranges of a window, given the first offset at or after its two moments; absent means there is none.
 
     A range that begins where the log does may have lost its beginning: the records before it could belong to the window
-    as well, and nobody can tell any more. Everything below the log start then counts as expired.
+    as well, and nobody can tell any more. Everything below the log start then counts as expired. Of an empty partition
+    nobody can tell for any window, that of today included.
     """
-    ranges, expired = [], []
+    ranges, expired, empty = [], [], []
     for partition, held in sorted(log.log_by_partition.items()):
         start = min(since_by_partition.get(partition, held.end), held.end)
         until = min(until_by_partition.get(partition, held.end), held.end)
@@ -88,7 +93,9 @@ def resolve_window(
             ranges.append(OffsetRange(partition, start, until))
         if start <= held.log_start and held.log_start > 0:
             expired.append(OffsetRange(partition, 0, held.log_start))
-    return ResolvedReplay(tuple(ranges), tuple(expired))
+            if held.log_start == held.end:
+                empty.append(partition)
+    return ResolvedReplay(tuple(ranges), tuple(expired), tuple(empty))
 
 
 def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -> ResolvedReplay:
@@ -129,8 +136,9 @@ def plan_ranges(
         how = "that may belong to the window" if isinstance(replay.what, Window) else "of these"
         raise ExpiredError(
             f"replay of {replay} for {pipeline} refused: Kafka has removed {count_offsets(resolved.expired):,} offsets "
-            f"{how}: {describe_ranges(resolved.expired)}. Nothing was changed. To publish again what "
-            "is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the form).",
+            f"{how}: {describe_ranges(resolved.expired)}.{_describe_empty(resolved)} Nothing was changed. To publish "
+            "again what is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the "
+            "form).",
             ranges=[str(each) for each in resolved.expired],
         )
     return Plan(
@@ -172,7 +180,7 @@ def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> Non
     gone = find_gaps((each.range for each in records), within=batch.ranges)
     if gone:
         raise ReplayRefusedError(
-            f"{batch.label} cannot be read: since it was planned {describe_ranges(gone)} left quarantine, by another "
+            f"{batch.label} cannot go on: since it was planned {describe_ranges(gone)} left quarantine, by another "
             "replay or because somebody dropped them. Nothing was changed; ask again for what is left.",
             ranges=[str(each) for each in gone],
         )
@@ -191,6 +199,14 @@ def check_readable(batch: Batch, log: LogState) -> None:
             "was changed; ask for the replay again.",
             ranges=[str(each) for each in gone],
         )
+
+
+def _describe_empty(resolved: ResolvedReplay) -> str:
+    if not resolved.empty:
+        return ""
+    starts = {each.partition: each.until for each in resolved.expired}
+    named = "; ".join(f"{each} is empty, everything below {starts[each]} is gone" for each in resolved.empty)
+    return f" {named}: nobody can tell any more whether a record of it belonged to the window."
 
 
 def _end(partition: TopicPartition, log: LogState) -> str:

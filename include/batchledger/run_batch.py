@@ -163,7 +163,8 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
                 leave_if_superseded(platform, attempt, found)
                 raise
-            if batch.delivery is DeliveryMode.AT_MOST_ONCE:
+            # With its rows there nothing is left to do: it took offsets over, in one commit, or a twin wrote them.
+            if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
                 return _leave_to_twin(attempt, found, error)
         platform.crash("committed")
         batch = platform.ledger.load_batch(batch_id)
@@ -172,7 +173,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
                 f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
             )
         logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    elif batch.delivery is DeliveryMode.AT_MOST_ONCE:
+    elif batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
         # Whoever committed the position may be about to write the rows from this staging.
         logger.warning(
             "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "

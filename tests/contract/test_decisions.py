@@ -17,6 +17,7 @@ from batchledger.batch import (
     Decision,
     DecisionKind,
     DecisionRecord,
+    Lane,
     Position,
     Staged,
 )
@@ -605,6 +606,8 @@ def test_paused_pipeline_takes_no_new_plan_and_says_who_paused_it(warehouse: War
     with pytest.raises(PipelinePausedError):
         life.store_replay(warehouse, FIRST)
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None
+    dry = Plan((FIRST,), 0, lane=Lane.REPLAY, is_dry_run=True)
+    assert warehouse.ledger.store_replay(warehouse.pipeline, dry, "look", BY_ANA, None).is_dry_run
     warehouse.decisions.resume(warehouse.pipeline, BY_BEN)
     assert warehouse.decisions.find_pause(warehouse.pipeline) is None
     life.take_to_published(warehouse, FIRST)

@@ -453,6 +453,23 @@ def test_what_nobody_executed_and_what_took_no_time_has_no_pace(warehouse: Wareh
     assert list(warehouse.ledger.load_paces(warehouse.pipeline, 5)) == []
 
 
+def test_batch_that_waited_for_a_person_to_accept_it_has_no_pace(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    life.audit(warehouse, attempt, life.FAILED)
+    warehouse.decisions.accept(attempt, Decision("ana@host", "the rows are good"))
+    life.publish(warehouse, attempt)
+    assert list(warehouse.ledger.load_paces(warehouse.pipeline, 5)) == []
+    life.take_to_published(warehouse, SECOND)
+    assert [each.offsets for each in warehouse.ledger.load_paces(warehouse.pipeline, 5)] == [len(SECOND)]
+
+
+def test_batch_has_rows_once_they_are_committed(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    assert not warehouse.ledger.has_rows(attempt.batch.batch_id)
+    life.publish(warehouse, attempt)
+    assert warehouse.ledger.has_rows(attempt.batch.batch_id)
+
+
 def test_published_batch_cannot_be_published_again(warehouse: Warehouse) -> None:
     attempt = life.take_to_published(warehouse, FIRST)
     with pytest.raises(FencedError, match="published"):

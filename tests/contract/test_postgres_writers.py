@@ -66,3 +66,12 @@ def test_s139_password_of_the_connection_is_never_in_a_repr() -> None:
     dsn = "host=127.0.0.1 password=hunter2"
     adapters = (PostgresLedger(dsn), PostgresEvidence(dsn), PostgresSink(dsn, ("public", "orders")))
     assert "hunter2" not in repr(adapters)
+
+
+def test_index_of_a_target_covers_what_was_appended_since_the_last_vacuum(warehouse_dsn: str) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        life.take_to_published(warehouse, FIRST)
+        with psycopg.connect(warehouse_dsn) as connection:
+            query = "select indexdef from pg_indexes where schemaname = %s and tablename = 'orders'"
+            ((definition,),) = connection.execute(query, [warehouse.schema]).fetchall()
+        assert "USING brin (_partition, _offset) WITH (autosummarize='on')" in definition

@@ -1,25 +1,42 @@
 """Who waits for whom when several batches of one pipeline want to publish; only a real PostgreSQL has such a queue."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt
+from batchledger import database
+from batchledger.batch import Attempt, Decision
 from batchledger.offsets import OffsetRange, TopicPartition
-from tests.contract.life import apply, take_replay_to_audited, take_to_audited, take_to_published
+from tests.contract.life import (
+    apply,
+    store,
+    store_replay,
+    take_replay_to_audited,
+    take_to_audited,
+    take_to_published,
+)
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 from tests.support import wait_until
 
 ORDERS_0 = TopicPartition("orders", 0)
 PUBLISHED = OffsetRange(ORDERS_0, 0, 6)
+OTHER = OffsetRange(TopicPartition("orders", 1), 0, 3)
+ANA = Decision("ana@host", "because")
 
 
 @pytest.fixture
 def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
     yield from open_postgres(warehouse_dsn)
+
+
+def count_kept_waiting(warehouse: PostgresWarehouse, backend: int) -> int:
+    """How many sessions wait for what that one holds."""
+    query = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+    with psycopg.connect(warehouse.dsn) as connection:
+        return int(connection.execute(query, [backend]).fetchall()[0][0])
 
 
 def count_waiting(warehouse: PostgresWarehouse) -> int:
@@ -30,6 +47,79 @@ def count_waiting(warehouse: PostgresWarehouse) -> int:
     )
     with psycopg.connect(warehouse.dsn) as connection:
         return int(connection.execute(query).fetchall()[0][0])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not told to wait for publications gives up at once."""
+    monkeypatch.setitem(database._SESSION, "lock_timeout", "50ms")
+
+
+def note_expired(warehouse: PostgresWarehouse) -> None:
+    warehouse.ledger.note_expired(warehouse.pipeline, [PUBLISHED], ANA, "request")
+
+
+WAITS: dict[str, Callable[[PostgresWarehouse], object]] = {
+    "store_plan": lambda warehouse: store(warehouse, OffsetRange(ORDERS_0, 6, 9)),
+    "store_replay": lambda warehouse: store_replay(warehouse, PUBLISHED),
+    "store_first_positions": lambda warehouse: warehouse.ledger.store_first_positions(warehouse.pipeline, []),
+    "drop_quarantined": lambda warehouse: warehouse.ledger.drop_quarantined(warehouse.pipeline, [PUBLISHED], ANA),
+    "note_expired": note_expired,
+    "pause": lambda warehouse: warehouse.decisions.pause(warehouse.pipeline, ANA),
+}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("step", WAITS)
+def test_what_needs_the_pipeline_waits_as_long_as_a_publication_may_take(
+    warehouse: PostgresWarehouse, step: str
+) -> None:
+    """Others have given up waiting for it meanwhile."""
+    take_to_published(warehouse, PUBLISHED)
+    replay = take_replay_to_audited(warehouse, PUBLISHED)
+    with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(replay) as publication:
+        waiting = pool.submit(WAITS[step], warehouse)
+        publisher = publication.connection.info.backend_pid
+        wait_until(lambda: waiting.done() or count_kept_waiting(warehouse, publisher) == 1)
+        with database.connect(warehouse.dsn) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("select 1 from batchledger.pipeline where name = %s for update", [warehouse.pipeline])
+        assert not waiting.done()
+    waiting.result()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_live_batch_waits_for_its_turn_as_long_as_a_replay_may_take(warehouse: PostgresWarehouse) -> None:
+    take_to_published(warehouse, PUBLISHED)
+    replay = take_replay_to_audited(warehouse, PUBLISHED)
+    live = take_to_audited(warehouse, OffsetRange(ORDERS_0, 6, 9), run="run-2")
+    with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(replay) as publication:
+        waits = pool.submit(_wait_in_publication, warehouse, live)
+        wait_until(lambda: waits.done() or count_waiting(warehouse) == 1)
+        apply(warehouse, publication)
+    assert waits.result() == "10min"
+
+
+def _wait_in_publication(warehouse: PostgresWarehouse, attempt: Attempt) -> str:
+    """Publish, and return how long a lock is waited for meanwhile."""
+    with warehouse.ledger.publication(attempt) as publication:
+        apply(warehouse, publication)
+        ((wait,),) = publication.connection.execute("show lock_timeout").fetchall()
+        return str(wait)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_open_transactions_are_noted_while_a_publication_is_going_on(warehouse: PostgresWarehouse) -> None:
+    take_to_published(warehouse, PUBLISHED, OTHER)
+    live = take_to_audited(warehouse, OffsetRange(ORDERS_0, 6, 9), run="run-2")
+    seen = {ORDERS_0: 6, OTHER.partition: 3}
+    with warehouse.ledger.publication(live) as publication:
+        apply(warehouse, publication)
+        warehouse.ledger.note_held_back(warehouse.pipeline, seen)
+    held_back = {each.partition: each.held_back_at for each in warehouse.ledger.load_positions(warehouse.pipeline)}
+    assert held_back == {ORDERS_0: None, OTHER.partition: 3}
+    warehouse.ledger.note_held_back(warehouse.pipeline, seen)
+    held_back = {each.partition: each.held_back_at for each in warehouse.ledger.load_positions(warehouse.pipeline)}
+    assert held_back == seen
 
 
 def test_live_batch_waits_for_one_replay_however_many_are_in_line(warehouse: PostgresWarehouse) -> None:

@@ -48,6 +48,15 @@ def test_dropping_removes_exactly_the_named_records_once(poisoned: Warehouse) ->
     assert left == [(ORDERS_0, 1), (ORDERS_1, 0)]
 
 
+def test_publication_sees_what_was_dropped_since_it_was_staged(poisoned: Warehouse) -> None:
+    attempt = life.take_replay_to_audited(poisoned, OffsetRange(ORDERS_0, 1, 3))
+    poisoned.ledger.drop_quarantined(poisoned.pipeline, [OffsetRange(ORDERS_0, 2, 6)], ANA)
+    with poisoned.ledger.publication(attempt) as publication:
+        found = publication.find_quarantined()
+        life.apply(poisoned, publication)
+    assert [(each.partition, each.offset) for each in found] == [(ORDERS_0, 1)]
+
+
 @pytest.mark.parametrize("drops_first", [True, False])
 def test_proof_holds_when_records_were_dropped_before_or_after_a_replay_took_others_over(
     poisoned: Warehouse, drops_first: bool

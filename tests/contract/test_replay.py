@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane
+from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
 from batchledger.errors import FencedError, PositionConflictError
 from batchledger.ledger.history import load_batch_history
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -111,6 +111,16 @@ def test_record_that_decodes_no_more_moves_to_quarantine(warehouse: Warehouse) -
     assert [offset for _, offset, _ in warehouse.read_quarantine()] == [5]
     assert (ORDERS_0, 5) not in owners(warehouse)
     assert warehouse.prove().findings == ()
+
+
+def test_replay_that_has_nothing_to_read_is_noted_once_for_each_request(warehouse: Warehouse) -> None:
+    for key in ("request-1", "request-1", "request-2"):
+        warehouse.ledger.note_expired(warehouse.pipeline, [OffsetRange(ORDERS_0, 0, 4)], Decision("ana", "late"), key)
+    noted = warehouse.read_pipeline_decisions()
+    assert [(each.kind, each.decided_by, each.batch_id) for each in noted] == [("replay", "ana", None)] * 2
+    assert [each.after for each in noted] == [
+        {"expired": ["orders[0] 0..4"], "request": key} for key in ("request-1", "request-2")
+    ]
 
 
 def test_aborted_publication_of_a_replay_leaves_everything_as_it_was(warehouse: Warehouse) -> None:

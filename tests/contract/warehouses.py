@@ -13,10 +13,10 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from batchledger.batch import TopicIdentity
+from batchledger.batch import DecisionRecord, TopicIdentity
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import load_published_history
+from batchledger.ledger.history import list_decisions, load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Decisions, Evidence, Ledger, Sink
@@ -70,6 +70,9 @@ class Warehouse(Protocol):
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         """What the pipeline has quarantined: partition, offset, value."""
+
+    def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
+        """What was decided about the pipeline as a whole, in order."""
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         """Change a position behind the ledger's back."""
@@ -144,6 +147,10 @@ class MemoryWarehouse:
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         return [(key[1], key[2], row["value"]) for key, row in sorted(self.database.committed.quarantine.items())]
+
+    def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
+        decisions = self.database.committed.decisions.values()
+        return [each for each in decisions if each.pipeline == self.pipeline and each.batch_id is None]
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         with self.database.transaction() as tables:
@@ -261,6 +268,10 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             rows = connection.execute(query, [self.pipeline]).fetchall()
         return [(TopicPartition(topic, partition), offset, value) for topic, partition, offset, value in rows]
+
+    def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
+        found = list_decisions(self.dsn, self.pipeline)[::-1]
+        return [each for each in found if each.batch_id is None]
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         query = (

@@ -29,7 +29,7 @@ from batchledger.batch import (
     paused_by,
     position_conflict,
 )
-from batchledger.effects import Effect, discarding, dropping
+from batchledger.effects import Effect, discarding, dropping, leaving_out
 from batchledger.errors import (
     BatchBlockedError,
     OutcomeUnknownError,
@@ -100,10 +100,12 @@ class MemoryLedger:
             if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
         ]
         newest = sorted(published, key=lambda each: each[0], reverse=True)[:limit]
+        decisions = self.database.committed.decisions.values()
+        accepted = {each.batch_id for each in decisions if each.kind == DecisionKind.ACCEPT}
         return [
             Pace(count_offsets(batch.ranges), (published_at - opened_at).total_seconds())
             for published_at, opened_at, batch in newest
-            if opened_at is not None and published_at > opened_at
+            if opened_at is not None and published_at > opened_at and batch.batch_id not in accepted
         ]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
@@ -136,7 +138,8 @@ class MemoryLedger:
             already_stored = None if key is None else _find_replay(tables, pipeline, key)
             if already_stored is not None:
                 return already_stored
-            _require_running(tables, pipeline)
+            if not plan.is_dry_run:
+                _require_running(tables, pipeline)
             superseded = _find_open_replays(tables, pipeline, run)
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
@@ -144,13 +147,20 @@ class MemoryLedger:
             for each in superseded:
                 anew = Decision(decision.decided_by, f"asked anew: batch {batch.batch_id}")
                 discard_batch(tables, each, anew, self.clock())
-            effect = Effect({}, {"expired": [str(each) for each in plan.expired]})
-            record_decision(tables, batch, plan.request_kind, decision, self.clock(), effect)
+            record_decision(tables, batch, plan.request_kind, decision, self.clock(), leaving_out(plan.expired))
             return batch
 
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
         """See the port."""
         return _find_open_replays(self.database.committed, pipeline, run)
+
+    def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            effect = leaving_out(expired, key)
+            noted = [each.after for each in tables.decisions.values() if each.pipeline == pipeline]
+            if not any(after and after.get("request") == key for after in noted):
+                record_decision(tables, pipeline, DecisionKind.REPLAY, decision, self.clock(), effect)
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
@@ -164,14 +174,7 @@ class MemoryLedger:
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
-        return [
-            QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
-            for (owner, partition, offset), row in sorted(
-                self.database.committed.quarantine.items(), key=lambda i: i[0]
-            )
-            if owner == pipeline
-            and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
-        ]
+        return _find_quarantined(self.database.committed, pipeline, ranges)
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""
@@ -283,6 +286,10 @@ class MemoryLedger:
             tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
             return tables.batches[key[0]].batch
 
+    def has_rows(self, batch_id: int) -> bool:
+        """See the port."""
+        return find_stored(self.database.committed, batch_id).has_rows
+
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
         checks = self.database.committed.checks
@@ -373,6 +380,10 @@ class MemoryPublication:
                 found += [HeldRange(batch_id, each) for each in intersect(other.held, mine.batch.ranges)]
         return sorted(found, key=lambda each: each.range)
 
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        return _find_quarantined(self.connection, self.attempt.batch.pipeline, self.attempt.batch.ranges)
+
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """See the port."""
         batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
@@ -459,6 +470,17 @@ def _find_open_replays(tables: Tables, pipeline: str, run: str) -> list[Batch]:
         for each in tables.batches.values()
         if (each.batch.pipeline, each.planned_by, each.batch.lane) == (pipeline, run, Lane.REPLAY)
         and not each.batch.state.is_final
+    ]
+
+
+def _find_quarantined(
+    tables: Tables, pipeline: str, ranges: Sequence[OffsetRange] | None
+) -> Sequence[QuarantinedRecord]:
+    return [
+        QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
+        for (owner, partition, offset), row in sorted(tables.quarantine.items(), key=lambda item: item[0])
+        if owner == pipeline
+        and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
     ]
 
 

@@ -6,13 +6,16 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from batchledger.display import balance_table, show_plan
+from batchledger.batch import DeliveryMode
+from batchledger.display import balance_table, show_plan, show_verification
 from batchledger.health import Threats
 from batchledger.ledger.history import RangeRecord
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import BatchSize
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES
+from batchledger.record_rules import SinkMode
+from batchledger.verification import Verification
 
 EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
 FEW_LINES = RangeRecord("orders", 0, 2749, 2_752_759, 2_745_010, 0, 5_000, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -47,3 +50,12 @@ def test_plan_says_which_size_was_chosen_and_why_where_there_is_a_target(
     show_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC), as_json=False)
     _, _, after = " ".join(capsys.readouterr().out.split()).partition("7 more stay for later batches.")
     assert after.removeprefix(" Size: ") == said
+
+
+def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 3, 0, 0, ())
+    show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=False)
+    shown = capsys.readouterr().out
+    assert all(
+        promise in shown for promise in ("(I1)", "(I2)", "(I7)", "(I8)", "the target holds what the ledger says")
+    )

@@ -11,7 +11,14 @@ from batchledger import decisions, plans, run_batch
 from batchledger.batch import BatchState, Decision
 from batchledger.comparison import describe_replaced
 from batchledger.dry_run import dry_run_replay
-from batchledger.errors import BatchBlockedError, ExpiredError, FencedError, ReplayRefusedError, StagingError
+from batchledger.errors import (
+    BatchBlockedError,
+    ExpiredError,
+    FencedError,
+    PipelinePausedError,
+    ReplayRefusedError,
+    StagingError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
@@ -93,6 +100,14 @@ def test_dry_run_that_fails_is_discarded_too_and_may_be_asked_again(world: World
     assert look(world) == before
     assert [each.batch.state for each in world.database.committed.batches.values()][-1] is BatchState.DISCARDED
     assert dry_run_replay(world.process(), MIDDLE, "look", ANA) is not None
+
+
+def test_dry_run_is_allowed_while_the_pipeline_is_paused(world: World) -> None:
+    platform = world.process()
+    platform.decisions.pause(PIPELINE, ANA)
+    assert dry_run_replay(platform, MIDDLE, "look", ANA) is not None
+    with pytest.raises(PipelinePausedError):
+        plans.plan_replay(platform, MIDDLE, "again", ANA, "again")
 
 
 def test_dry_run_is_not_taken_again_as_a_replay(world: World) -> None:

@@ -107,6 +107,26 @@ def test_record_that_left_quarantine_after_the_plan_is_not_read_as_something_els
     assert quarantined(world) == [2, 7]
 
 
+def test_record_that_is_dropped_after_it_was_staged_does_not_come_back(world: World) -> None:
+    mend(world)
+    platform = world.process()
+    asked = Replay(Quarantined((OffsetRange(ORDERS_0, 2, 4),)))
+    batch = plans.plan_replay(platform, asked, "again", ANA, "again")
+    assert batch is not None
+    run_batch.stage(platform, batch.batch_id, "again")
+    run_batch.audit(platform, batch.batch_id, "again")
+    platform.ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
+    before = rows(world)
+    with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine.*ask again"):
+        run_batch.publish(platform, batch.batch_id, "again")
+    assert rows(world) == before
+    assert quarantined(world) == [2, 7]
+    assert_proved(world)
+    replay_all(world.process(), "once more")
+    assert (ORDERS_0, 3) not in rows(world)
+    assert_proved(world)
+
+
 def test_only_what_is_in_quarantine_is_replayed_of_the_ranges(world: World) -> None:
     asked = Replay(Quarantined((OffsetRange(ORDERS_0, 0, 4),)))
     assert [str(each) for each in plans.preview_replay(world.process(), asked).ranges] == ["orders[0] 2..4"]

@@ -110,6 +110,16 @@ def test_window_of_a_time_that_is_gone_altogether_is_expired_and_not_empty() -> 
     assert resolved == ResolvedReplay((), (OffsetRange(FIRST, 0, 5),))
 
 
+def test_partition_whose_records_have_all_expired_is_named_as_empty() -> None:
+    """Nobody can tell of any window, that of today included, whether a record of it belonged to it."""
+    resolved = resolve_window(log_of(first=(0, 9), second=(50, 50)), {FIRST: 6}, {})
+    assert resolved == ResolvedReplay((OffsetRange(FIRST, 6, 9),), (OffsetRange(SECOND, 0, 50),), (SECOND,))
+    with pytest.raises(ExpiredError, match=r"orders\[1\] is empty, everything below 50 is gone: .*--allow-expired"):
+        plan_ranges("orders_copy", Replay(HOUR), resolved)
+    assert plan_ranges("orders_copy", Replay(HOUR, allow_expired=True), resolved).ranges == resolved.ranges
+    assert resolve_window(log_of(first=(0, 0)), {}, {}) == ResolvedReplay(())
+
+
 def test_expired_offsets_are_refused_by_name_and_left_out_on_request() -> None:
     asked = (OffsetRange(FIRST, 3, 8),)
     resolved = resolve_ranges("orders_copy", asked, log_of(first=(5, 9)))

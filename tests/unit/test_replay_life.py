@@ -19,6 +19,7 @@ from batchledger.replay import Replay, Window
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError, replay_crash_points
 from tests.fakes.database import Coordinate
 from tests.fakes.history import prove
+from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
@@ -368,6 +369,32 @@ def test_allowed_expiry_keeps_the_rows_that_cannot_be_read_again(world: World) -
     after = owners(world)
     assert {at for at in published if after[at] != published[at]} == {(ORDERS_0, 5), (ORDERS_0, 6)}
     assert set(after) == set(published)
+    assert_proved(world)
+
+
+def test_replay_of_what_has_expired_altogether_is_no_batch_and_the_ledger_keeps_who_asked(world: World) -> None:
+    world.broker.expire(ORDERS_0, 7)
+    batches = dict(world.database.committed.batches)
+    for _ in range(2):
+        allowed = replace(MIDDLE, allow_expired=True)
+        assert plans.plan_replay(world.process(), allowed, "again", ANA, "request-1") is None
+    assert world.database.committed.batches == batches
+    (noted,) = world.database.committed.decisions.values()
+    assert (noted.kind, noted.batch_id, noted.decided_by, noted.reason) == ("replay", None, ANA.decided_by, ANA.reason)
+    assert noted.after == {"expired": ["orders[0] 3..7"], "request": "request-1"}
+
+
+def test_lost_reply_of_at_most_once_is_no_loss_when_rows_and_position_went_together(world: World) -> None:
+    """A batch that takes offsets over is one commit in every mode."""
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+    world.produce(ORDERS_0, 4)
+    publish(world.process(), Replay((OffsetRange(ORDERS_0, 10, 14),)))
+    ledger = MemoryLedger(world.database, commit_fault=CommitFault.AFTER)
+    batch = run_batch.run_once(replace(world.process(), ledger=ledger), "live")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert not world.database.committed.staging
+    assert_exactly_once(world)
     assert_proved(world)
 
 

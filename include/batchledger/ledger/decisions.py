@@ -32,6 +32,7 @@ from batchledger.ledger.rows import (
     Cursor,
     find_batch,
     find_pause,
+    has_rows,
     insert_decision,
     insert_positions,
     insert_ranges,
@@ -45,9 +46,6 @@ from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Truncate
 from batchledger.rewind import ResolvedRewind, require_present
-
-# A decision waits for the publication that is going on.
-_LOCK_TIMEOUT = "2min"
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class PostgresDecisions:
                 return Decided(standing, is_new=False)
             concerned = _find_open(cursor, pipeline, ranges)
             if concerned is not None:
-                if _has_rows(cursor, concerned.batch_id):
+                if has_rows(cursor, concerned.batch_id):
                     raise rows_visible(concerned)
                 if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
                     raise still_held(concerned)
@@ -139,7 +137,7 @@ class PostgresDecisions:
         """See the port."""
         with self._decide(f"accept {attempt.batch.label}") as cursor:
             batch = _lock_batch(cursor, attempt.batch.batch_id)
-            is_between_commits = batch.state is BatchState.AUDITED and _has_rows(cursor, batch.batch_id)
+            is_between_commits = batch.state is BatchState.AUDITED and has_rows(cursor, batch.batch_id)
             if batch.attempt != attempt.number or not (batch.state is BatchState.BLOCKED or is_between_commits):
                 raise fenced_by(batch, attempt)
             balances = _read_balances(cursor, batch.batch_id)
@@ -152,7 +150,7 @@ class PostgresDecisions:
     def has_visible_rows(self, batch_id: int) -> bool:
         """See the port."""
         with transaction(self.dsn, f"look whether rows of batch {batch_id} are visible") as cursor:
-            return _has_rows(cursor, batch_id)
+            return has_rows(cursor, batch_id)
 
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
         """See the port."""
@@ -174,7 +172,7 @@ class PostgresDecisions:
                 return Decided(standing[0] if standing else None, is_new=False)
             if batch.state is BatchState.PUBLISHED:
                 raise published_already(batch)
-            if _has_rows(cursor, batch.batch_id):
+            if has_rows(cursor, batch.batch_id):
                 raise rows_visible(batch)
             return Decided(discard_batch(cursor, batch, decision))
 
@@ -204,7 +202,7 @@ class PostgresDecisions:
             require_present(pipeline, rewind, _read_epoch(cursor, pipeline), found)
             open_batch = find_batch(cursor, pipeline=pipeline)
             if open_batch is not None:
-                if truncate is None and _has_rows(cursor, open_batch.batch_id):
+                if truncate is None and has_rows(cursor, open_batch.batch_id):
                     raise rows_visible(open_batch)
                 discard_batch(cursor, _lock_batch(cursor, open_batch.batch_id), decision)
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
@@ -243,7 +241,6 @@ class PostgresDecisions:
     @contextmanager
     def _decide(self, action: str) -> Iterator[Cursor]:
         with transaction(self.dsn, action) as cursor:
-            cursor.execute("select set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
             yield cursor
             if not self.is_kept:
                 cursor.connection.rollback()
@@ -290,18 +287,13 @@ def _read_balances(cursor: Cursor, batch_id: int) -> list[Balance]:
     ]
 
 
-def _has_rows(cursor: Cursor, batch_id: int) -> bool:
-    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch_id])
-    return bool(cursor.fetchall()[0][0])
-
-
 def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
     """Whether the target has rows of the pipeline: of published batches, or of one between its two commits."""
     query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
     cursor.execute(query, [pipeline])
     is_held = bool(cursor.fetchall()[0][0])
     open_batch = find_batch(cursor, pipeline=pipeline)
-    return is_held or (open_batch is not None and _has_rows(cursor, open_batch.batch_id))
+    return is_held or (open_batch is not None and has_rows(cursor, open_batch.batch_id))
 
 
 def _read_epoch(cursor: Cursor, pipeline: str) -> int:

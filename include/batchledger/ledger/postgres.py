@@ -30,14 +30,17 @@ from batchledger.batch import (
     fenced_by,
     paused_by,
 )
-from batchledger.database import commit, connect, ranges_as_arrays, read_statement, translate_errors
-from batchledger.effects import Effect, dropping
+from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
+from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
 from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt
 from batchledger.ledger.rows import (
     Cursor,
+    await_publications,
     find_batch,
     find_pause,
+    find_quarantined,
+    has_rows,
     insert_batch,
     insert_decision,
     insert_positions,
@@ -51,8 +54,6 @@ from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
-
-_PUBLICATION_WAITS = {Lane.LIVE: "2min", Lane.REPLAY: "10min"}
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class PostgresLedger:
             already_stored = None if key is None else find_batch(cursor, pipeline=pipeline, key=key)
             if already_stored is not None:
                 return already_stored
-            _require_running(cursor, pipeline)
+            if not plan.is_dry_run:
+                _require_running(cursor, pipeline)
             superseded = _find_open_replays(cursor, pipeline, run)
             insert_positions(cursor, pipeline, plan.first_positions)
             batch_id = insert_batch(cursor, pipeline, plan, run, key)
@@ -125,14 +127,26 @@ class PostgresLedger:
             parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
             batch = load_batch(cursor, batch_id)
-            expired = Effect({}, {"expired": [str(each) for each in plan.expired]})
-            insert_decision(cursor, batch, plan.request_kind, decision, expired)
+            insert_decision(cursor, batch, plan.request_kind, decision, leaving_out(plan.expired))
             return batch
 
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
         """See the port."""
         with transaction(self.dsn, f"look for open replays of {pipeline}") as cursor:
             return _find_open_replays(cursor, pipeline, run)
+
+    def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"record what {pipeline} cannot publish again") as cursor:
+            lock_pipeline(cursor, pipeline)
+            cursor.execute(
+                "select exists (select from batchledger.decision "
+                "where pipeline = %s and batch_id is null and kind = 'replay' and after ->> 'request' = %s)",
+                [pipeline, key],
+            )
+            ((is_noted,),) = cursor.fetchall()
+            if not is_noted:
+                insert_decision(cursor, pipeline, DecisionKind.REPLAY, decision, leaving_out(expired, key))
 
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
         """See the port."""
@@ -144,21 +158,12 @@ class PostgresLedger:
         with transaction(self.dsn, f"look who holds offsets of {pipeline}") as cursor:
             parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
             cursor.execute(read_statement(__package__, "find_held"), parameters)
-            return [
-                HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
-                for batch_id, topic, partition, start, until in cursor
-            ]
+            return read_held(cursor)
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
-        asked = ranges_as_arrays(ranges or ())
-        parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
         with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:
-            cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
-            return [
-                QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
-                for topic, partition, offset, size_bytes in cursor
-            ]
+            return find_quarantined(cursor, pipeline, ranges)
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""
@@ -193,7 +198,7 @@ class PostgresLedger:
             insert_positions(cursor, pipeline, positions)
 
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """See the port."""
+        """See the port. Waits for nobody: a plan may find a publication at work."""
         parameters = {
             "pipeline": pipeline,
             "topics": [each.topic for each in stable_offset_by_partition],
@@ -201,7 +206,6 @@ class PostgresLedger:
             "offsets": list(stable_offset_by_partition.values()),
         }
         with transaction(self.dsn, f"note open transactions of {pipeline}") as cursor:
-            lock_pipeline(cursor, pipeline)
             cursor.execute(read_statement(__package__, "note_held_back"), parameters)
 
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
@@ -283,6 +287,11 @@ class PostgresLedger:
             end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, attempt.batch.batch_id)
 
+    def has_rows(self, batch_id: int) -> bool:
+        """See the port."""
+        with transaction(self.dsn, f"look whether batch {batch_id} has rows") as cursor:
+            return has_rows(cursor, load_batch(cursor, batch_id).batch_id)
+
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
@@ -328,11 +337,11 @@ def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
     Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
     are handed on in the order of asking; a row goes to whoever asks first once it is free.
     """
-    cursor.execute("select set_config('lock_timeout', %s, true)", [_PUBLICATION_WAITS[batch.lane]])
+    await_publications(cursor)
     for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
         name = f"batchledger {line} of {batch.pipeline}"
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
-    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [batch.pipeline])
+    lock_pipeline(cursor, batch.pipeline)
 
 
 def _find_open_replays(cursor: Cursor, pipeline: str, run: str) -> list[Batch]:

@@ -15,15 +15,16 @@ from batchledger.batch import (
     DecisionRecord,
     HeldRange,
     Lane,
+    QuarantinedRecord,
     never_published,
     position_conflict,
 )
-from batchledger.database import ranges_as_arrays, read_statement
+from batchledger.database import ranges_as_arrays, read_held, read_statement
 from batchledger.effects import discarding
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
-from batchledger.ledger.rows import insert_decision
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ledger.rows import find_quarantined, has_rows, insert_decision
+from batchledger.offsets import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,13 @@ class PostgresPublication:
         """See the port."""
         with self.connection.cursor() as cursor:
             cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": self.attempt.batch.batch_id})
-            return [
-                HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
-                for batch_id, topic, partition, start, until in cursor
-            ]
+            return read_held(cursor)
+
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            return find_quarantined(cursor, batch.pipeline, batch.ranges)
 
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """See the port."""
@@ -155,10 +159,8 @@ class PostgresPublication:
     @property
     def has_rows(self) -> bool:
         """See the port."""
-        query = "select rows_published_at is not null from batchledger.batch where batch_id = %s"
         with self.connection.cursor() as cursor:
-            cursor.execute(query, [self.attempt.batch.batch_id])
-            return bool(cursor.fetchall()[0][0])
+            return has_rows(cursor, self.attempt.batch.batch_id)
 
     def mark_rows(self) -> None:
         """See the port."""

@@ -19,6 +19,7 @@ from batchledger.batch import (
     DeliveryMode,
     Lane,
     Position,
+    QuarantinedRecord,
     RecordOrigin,
     TopicIdentity,
 )
@@ -30,9 +31,19 @@ from batchledger.planning import Plan
 
 Cursor = psycopg.Cursor[Any]
 
+# A publication holds the pipeline to its end, and a replay is one, however large. That of a process which is paused
+# ends by itself: database.connect bounds idle transactions.
+_PUBLICATIONS_END_WITHIN = "10min"
+
+
+def await_publications(cursor: Cursor) -> None:
+    """Let the transaction wait for its locks as long as a publication may take."""
+    cursor.execute("select set_config('lock_timeout', %s, true)", [_PUBLICATIONS_END_WITHIN])
+
 
 def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
-    """Lock the pipeline's row until the transaction ends, and create it first if need be."""
+    """Lock the pipeline's row until the transaction ends, and create it first if need be. Waits for publications."""
+    await_publications(cursor)
     cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
 
@@ -176,6 +187,25 @@ def list_decisions(
 def find_pause(cursor: Cursor, pipeline: str) -> DecisionRecord | None:
     """Return the decision that has paused the pipeline, None when it runs."""
     return next(iter(list_decisions(cursor, pipeline=pipeline, is_pausing=True)), None)
+
+
+def has_rows(cursor: Cursor, batch_id: int) -> bool:
+    """Whether rows of the batch have been committed."""
+    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch_id])
+    return bool(cursor.fetchall()[0][0])
+
+
+def find_quarantined(
+    cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange] | None
+) -> Sequence[QuarantinedRecord]:
+    """Return which records of the ranges are in quarantine, of all offsets when it is None."""
+    asked = ranges_as_arrays(ranges or ())
+    parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
+    cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
+    return [
+        QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
+        for topic, partition, offset, size_bytes in cursor
+    ]
 
 
 def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:

@@ -288,8 +288,10 @@ class PostgresSink:
         if self._upsert is not None:
             # Every update would have to maintain an index of the offsets, and a replay reads the whole table as fast.
             return
-        # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row.
-        cursor.execute(sql.SQL("create index on {} using brin (_partition, _offset)").format(self._target))
+        # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row. Without
+        # autosummarize what was appended since the last vacuum would be read whole for every range.
+        index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
+        cursor.execute(index.format(self._target))
 
     @property
     def _unstored_column(self) -> str | None:

@@ -12,8 +12,7 @@ from psycopg import sql
 
 from batchledger.batch import Attempt, Batch, HeldRange, Lane
 from batchledger.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
-from batchledger.database import ranges_as_arrays, read_statement
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.database import ranges_as_arrays, read_held, read_statement
 from batchledger.sinks.staging import join_names, read_sql
 
 WITHDRAWN = sql.Identifier("pg_temp", "batchledger_withdrawn")
@@ -27,10 +26,7 @@ def takes_over(batch: Batch, replaced: Sequence[HeldRange]) -> bool:
 def find_replaced(cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[HeldRange]:
     """Return what other batches hold of the batch's ranges now, as ``withdraw`` will be told. Changes nothing (I6)."""
     cursor.execute(read_statement(__package__, "find_holders"), {"batch_id": attempt.batch.batch_id})
-    return [
-        HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
-        for batch_id, topic, partition, start, until in cursor
-    ]
+    return read_held(cursor)
 
 
 def parameters_of(replaced: Sequence[HeldRange]) -> dict[str, list[Any]]:

@@ -1,4 +1,5 @@
--- The newest batches are taken by an index before anything is joined, so a long history costs nothing.
+-- The newest batches are taken by an index before anything is joined, so a long history costs nothing. One that a person
+-- has accepted has waited for that.
 select r.offsets, extract(epoch from b.published_at - a.opened_at)::float8
 from (
     select batch_id, attempt, published_at
@@ -11,4 +12,5 @@ cross join lateral (
     select sum(upper(offsets) - lower(offsets))::bigint as offsets
     from batchledger.batch_range where batch_id = b.batch_id) r
 where b.published_at > a.opened_at
+    and not exists (select from batchledger.decision d where d.batch_id = b.batch_id and d.kind = 'accept')
 order by b.published_at desc
