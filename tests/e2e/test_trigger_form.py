@@ -104,4 +104,4 @@ def test_form_takes_one_batch_and_tries_a_blocked_one_again(airflow: AirflowApi,
     assert again.state == "success"
     pipeline.assert_exact()
     decision = load_batch_history(ledger_dsn(pipeline.config), blocked.batch_id).decisions[-1]
-    assert (decision.kind, decision.decided_by, decision.reason) == ("retake", "admin", "markers are declared")
+    assert (decision.kind, decision.decided_by, decision.reason) == ("retry", "admin", "markers are declared")
