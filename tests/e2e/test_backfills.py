@@ -125,7 +125,7 @@ def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
 
     before = read_target(pipeline, FLIGHTS_COLUMNS)
     spoil_target(pipeline, (4, 6), number="flight", amount="distance")
-    wait_until(lambda: airflow.is_complete(first))
+    airflow.end_backfill(first)
     days = ("--from-date", "2013-01-01", "--to-date", "2013-01-14")
     how = ("--reprocess-behavior", "completed", "--run-backwards", "--max-active-runs", "4")
     start_backfill_on_the_command_line(pipeline, *days, *how)
@@ -157,7 +157,7 @@ def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_i
     assert f"Kafka has removed 1 offsets that may belong to the window: {pipeline.name}[0] 0..1" in error
     assert (read_target(pipeline), count_replays(pipeline)) == (spoilt, 0)
 
-    wait_until(lambda: airflow.is_complete(refused))
+    airflow.end_backfill(refused)
     allowed = Backfill(FIRST_DAY, FIRST_DAY, reprocess="failed", fields={"allow_expired": True})
     airflow.backfill(pipeline.name, allowed)
     wait_until_idle(airflow, pipeline)
