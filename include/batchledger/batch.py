@@ -162,8 +162,9 @@ def rows_visible(batch: Batch) -> DecisionRefusedError:
         f"{batch.label} is {batch.state}, and its rows are visible already, as at_least_once commits them first. "
         f"Nothing was changed. Let it publish the position too: batchledger run {batch.pipeline} --batch "
         f"{batch.batch_id}. Where Kafka has removed its records, publish what is staged: batchledger accept "
-        f"{batch.batch_id}. Where its staging is gone as well, empty the table: batchledger rewind {batch.pipeline} "
-        "--to earliest --truncate --allow-expired.",
+        f"{batch.batch_id}. Where its staging is gone as well: skip or accept-loss with --discard-batch "
+        f"{batch.batch_id} leave its rows, which verify names from then on; or empty the table: batchledger rewind "
+        f"{batch.pipeline} --to earliest --truncate --allow-expired.",
         batch_id=batch.batch_id,
     )
 

@@ -349,7 +349,7 @@ def test_batch_whose_rows_are_visible_is_neither_discarded_nor_rewound_over(ware
 
 @pytest.mark.parametrize("kind", [DecisionKind.ACCEPT_LOSS, DecisionKind.SKIP])
 @pytest.mark.parametrize("is_attempted_again", [False, True], ids=["audited", "planned again"])
-def test_batch_whose_rows_are_visible_is_never_given_up(
+def test_batch_whose_rows_are_visible_is_given_up_by_its_name_only(
     warehouse: Warehouse, is_attempted_again: bool, kind: DecisionKind
 ) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
@@ -357,12 +357,15 @@ def test_batch_whose_rows_are_visible_is_never_given_up(
     commit_rows_only(warehouse, attempt)
     if is_attempted_again:
         warehouse.ledger.open_attempt(batch_id, "run-2")
-    for named in (None, batch_id):
-        with pytest.raises(DecisionRefusedError, match=f"rows are visible already.* batchledger accept {batch_id}"):
-            give_up(warehouse, FIRST, discard=named, kind=kind)
+    with pytest.raises(DecisionRefusedError, match=f"rows are visible already.* batchledger accept {batch_id}"):
+        give_up(warehouse, FIRST, kind=kind)
     assert life.next_offsets(warehouse) == {ORDERS_0: 0}
     assert not warehouse.ledger.load_batch(batch_id).state.is_final
     assert warehouse.decisions.has_visible_rows(batch_id)
+    give_up(warehouse, FIRST, discard=batch_id, kind=kind)
+    assert warehouse.ledger.load_batch(batch_id).state is BatchState.DISCARDED
+    (finding,) = warehouse.prove().findings
+    assert "rows that no published batch accounts for" in finding.detail
 
 
 def test_batch_between_its_two_commits_is_accepted_as_it_is_staged(warehouse: Warehouse) -> None:

@@ -95,7 +95,7 @@ class MemoryDecisions:
             if concerned and not {r.partition for r in concerned.ranges} & {r.partition for r in ranges}:
                 concerned = None
             if concerned is not None:
-                if find_stored(tables, concerned.batch_id).has_rows:
+                if find_stored(tables, concerned.batch_id).has_rows and concerned.batch_id != discard:
                     raise rows_visible(concerned)
                 if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
                     raise still_held(concerned)

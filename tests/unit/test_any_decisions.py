@@ -127,9 +127,11 @@ class Decisions(RuleBasedStateMachine):
         if at == end:
             return
         open_batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        # Named, the rows would stay, and the proof would say so for ever.
+        named = None if open_batch is None or self.has_visible_rows() else open_batch.batch_id
         range_ = OffsetRange(partition, at, min(end, at + length))
         with self.deciding():
-            decisions.skip(self.world.process(), [range_], BY_ANA, open_batch.batch_id if open_batch else None)
+            decisions.skip(self.world.process(), [range_], BY_ANA, named)
 
     @rule(is_accepted=st.booleans())
     def decide_about_the_open_batch(self, is_accepted: bool) -> None:

@@ -113,7 +113,7 @@ class PostgresDecisions:
                 return Decided(standing, is_new=False)
             concerned = _find_open(cursor, pipeline, ranges)
             if concerned is not None:
-                if has_rows(cursor, concerned.batch_id):
+                if has_rows(cursor, concerned.batch_id) and concerned.batch_id != discard:
                     raise rows_visible(concerned)
                 if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
                     raise still_held(concerned)
