@@ -178,9 +178,12 @@ def delete_records(options: Mapping[str, str], topic: str, partition: int, befor
         client.delete_records([doomed])[doomed].result(30)
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until the condition holds; fail when it does not within the deadline."""
+def wait_until(holds: Callable[[], object], seconds: float = 60, every: float = 0.05) -> None:
+    """Wait until the condition holds; fail when it does not within the deadline.
+
+    ``every`` so many seconds it is looked at: what costs the services much is looked at less often.
+    """
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "the condition did not hold in time"
-        Event().wait(0.05)
+        Event().wait(every)

@@ -11,7 +11,7 @@ from batchledger.ledger.history import BatchSummary, DecisionRecord, list_batche
 from batchledger.wiring import ledger_dsn
 from tests.support import TestPipeline, wait_until
 
-DEADLINE_SECONDS = 180
+DEADLINE_SECONDS = 240
 FIRST_DAY = datetime(2013, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 KEEP_FOREVER = {"retention.ms": "-1"}
@@ -19,7 +19,7 @@ KEEP_FOREVER = {"retention.ms": "-1"}
 
 def wait_until_idle(airflow: AirflowApi, pipeline: TestPipeline) -> None:
     """Wait until no run is active, those that runs have started included."""
-    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS)
+    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS, every=0.5)
 
 
 def trigger(airflow: AirflowApi, pipeline: TestPipeline, **fields: Any) -> Run:

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import yaml
 
 from batchledger.airflow_api import AirflowApi, Backfill, Run
@@ -90,6 +91,7 @@ def count_replays(pipeline: TestPipeline) -> int:
     return sum(each.lane == "replay" for each in batches_of(pipeline))
 
 
+@pytest.mark.timeout(600)
 def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
     airflow: AirflowApi, workplace: Workplace, tmp_path: Path
 ) -> None:
@@ -103,7 +105,7 @@ def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
         source={"start": "latest", "schema": FLIGHTS_SCHEMA},
     )
     airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
-    wait_until(lambda: airflow.list_runs(pipeline.name))
+    wait_until(lambda: airflow.list_runs(pipeline.name), every=0.5)
     wait_until_idle(airflow, pipeline)
     assert pipeline.count_target_rows() == 0
 
