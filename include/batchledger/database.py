@@ -130,6 +130,16 @@ def ranges_as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
     }
 
 
+def held_as_arrays(held: Sequence[HeldRange]) -> dict[str, list[Any]]:
+    """Return pieces as the parameters of a statement that unnests them: batches, and those of their ranges."""
+    return {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
+
+
+def read_ranges(cursor: psycopg.Cursor[Any]) -> list[OffsetRange]:
+    """Return the rows of a query for ranges: topic, partition, start, until."""
+    return [OffsetRange(TopicPartition(topic, partition), start, until) for topic, partition, start, until in cursor]
+
+
 def read_held(cursor: psycopg.Cursor[Any]) -> list[HeldRange]:
     """Return the rows of a query for holders: batch, topic, partition, start, until."""
     return [

@@ -210,7 +210,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
     again = f"Take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}"
     if batch.is_dry_run:
         raise never_published(batch)
-    is_between_commits = batch.state is BatchState.AUDITED and platform.decisions.has_visible_rows(batch.batch_id)
+    is_between_commits = batch.state is BatchState.AUDITED and platform.ledger.has_rows(batch.batch_id)
     if batch.state is not BatchState.BLOCKED and not is_between_commits:
         raise DecisionRefusedError(
             f"{batch.label} is {batch.state}, and only a blocked batch can be accepted. See it with: batchledger batch "

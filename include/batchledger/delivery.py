@@ -4,10 +4,10 @@ A batch that takes offsets over from another one, as every replay may, does so i
 rows go when the new ones come (I8).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane, RecordOrigin
+from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.errors import BatchledgerError, FencedError, RowsLostError
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
@@ -39,14 +39,14 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     has_moved = False
     for parts in earlier:
         with platform.ledger.publication(attempt) as publication:
-            takes_over = bool(publication.find_replaced())
-            if _Part.ROWS not in parts and not takes_over:
+            replaced = publication.find_replaced()
+            if _Part.ROWS not in parts and not replaced:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
                 platform.sink.check(publication)
-            _apply(frozenset(_Part) if takes_over else parts, platform, publication)
-            if takes_over:
+            _apply(parts, replaced, platform, publication)
+            if replaced:
                 platform.crash("before_commit")
-        if takes_over:
+        if replaced:
             return
         has_moved = _Part.POSITIONS in parts
         platform.crash("between_commits")
@@ -56,7 +56,8 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         ) as publication:
             if has_moved and not publication.holds_all_ranges:
                 raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
-            _apply(last, platform, publication)
+            # What has moved holds its ranges already.
+            _apply(last, () if has_moved else publication.find_replaced(), platform, publication)
             platform.crash("before_commit")
     except BatchledgerError as error:
         if has_moved:
@@ -74,12 +75,14 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
     )
 
 
-def _apply(parts: frozenset[_Part], platform: Platform, publication: Publication) -> None:
+def _apply(
+    parts: frozenset[_Part], replaced: Sequence[HeldRange], platform: Platform, publication: Publication
+) -> None:
+    """Make the parts visible; all of them where offsets are taken over."""
     batch = publication.attempt.batch
     if batch.origin is RecordOrigin.QUARANTINE:
         # What somebody has dropped since it was staged must not come back.
         check_quarantined(batch, publication.find_quarantined())
-    replaced = publication.find_replaced() if _Part.POSITIONS in parts else ()
     if replaced or batch.lane is Lane.REPLAY:
         # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
         parts = frozenset(_Part)

@@ -357,9 +357,6 @@ class Decisions(Protocol):
         attempt's by now, and DecisionRefusedError when something is counted twice.
         """
 
-    def has_visible_rows(self, batch_id: int) -> bool:
-        """Whether rows of the batch have been committed; of an open one only by at_least_once."""
-
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
         """Record who triggered the run that takes the open batch, and why; the same decision once a batch.
 

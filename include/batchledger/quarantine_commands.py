@@ -53,9 +53,10 @@ def replay_records(
     They are read from the bytes that quarantine has kept, so Kafka need not have them any more.
     """
     found = _select(pipeline, ranges, everything)
+    portions = split_quarantined(found)
     if dry_run:
         asked = Quarantined(tuple(merge_ranges(each.range for each in found)))
-        if len(portions := split_quarantined(found)) > 1:
+        if len(portions) > 1:
             raise typer.BadParameter(
                 f"one dry run looks at one batch, and these would be {len(portions)}; name some of them, such as "
                 f'"{portions[0].ranges[0]}"'
@@ -63,7 +64,7 @@ def replay_records(
         rehearse(pipeline, Replay(asked), reason, as_json)
         return
     decision = Decision(user(), require_reason(reason))
-    done = publish_again(pipeline, [Replay(each) for each in split_quarantined(found)], decision)
+    done = publish_again(pipeline, [Replay(each) for each in portions], decision)
     quarantine_display.show_replayed_records(pipeline, done, as_json)
 
 

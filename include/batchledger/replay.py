@@ -14,7 +14,15 @@ from datetime import datetime
 
 from batchledger.batch import Batch, DeliveryMode, Lane, LogState, Position, QuarantinedRecord, RecordOrigin
 from batchledger.errors import ExpiredError, ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, find_gaps, merge_ranges
+from batchledger.offsets import (
+    OffsetRange,
+    TopicPartition,
+    count_offsets,
+    describe_ranges,
+    find_gaps,
+    intersect,
+    merge_ranges,
+)
 from batchledger.planning import Plan
 
 RANGES_AT_ONCE = 500
@@ -117,9 +125,8 @@ def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -
             f"{describe_ranges(beyond)} cannot be read: {ends}. Name ranges inside of the log of {pipeline}'s topics.",
             ranges=[str(each) for each in beyond],
         )
-    gone = [OffsetRange(each, 0, held.log_start) for each, held in log.log_by_partition.items()]
-    readable = tuple(find_gaps(gone, within=merge_ranges(asked)))
-    return ResolvedReplay(readable, tuple(find_gaps(readable, within=merge_ranges(asked))))
+    expired = _find_expired(asked, log)
+    return ResolvedReplay(tuple(find_gaps(expired, within=merge_ranges(asked))), tuple(expired))
 
 
 def plan_ranges(
@@ -188,17 +195,18 @@ def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> Non
 
 def check_readable(batch: Batch, log: LogState) -> None:
     """Raise ExpiredError when Kafka has removed offsets of a stored replay since it was planned."""
-    gone = [
-        OffsetRange(each.partition, each.start, min(each.until, log.log_by_partition[each.partition].log_start))
-        for each in batch.ranges
-        if each.start < log.log_by_partition[each.partition].log_start
-    ]
+    gone = _find_expired(batch.ranges, log)
     if gone:
         raise ExpiredError(
             f"{batch.label} cannot be read: since it was planned Kafka has removed {describe_ranges(gone)}. Nothing "
             "was changed; ask for the replay again.",
             ranges=[str(each) for each in gone],
         )
+
+
+def _find_expired(ranges: Sequence[OffsetRange], log: LogState) -> list[OffsetRange]:
+    """Return what of the ranges lies below the log start."""
+    return intersect(ranges, (OffsetRange(each, 0, held.log_start) for each, held in log.log_by_partition.items()))
 
 
 def _describe_empty(resolved: ResolvedReplay) -> str:

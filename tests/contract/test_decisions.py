@@ -361,7 +361,7 @@ def test_batch_whose_rows_are_visible_is_given_up_by_its_name_only(
         give_up(warehouse, FIRST, kind=kind)
     assert life.next_offsets(warehouse) == {ORDERS_0: 0}
     assert not warehouse.ledger.load_batch(batch_id).state.is_final
-    assert warehouse.decisions.has_visible_rows(batch_id)
+    assert warehouse.ledger.has_rows(batch_id)
     give_up(warehouse, FIRST, discard=batch_id, kind=kind)
     assert warehouse.ledger.load_batch(batch_id).state is BatchState.DISCARDED
     (finding,) = warehouse.prove().findings

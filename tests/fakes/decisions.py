@@ -122,10 +122,6 @@ class MemoryDecisions:
             effect = effects.accepting(stored.batch, stored.balances, accepted)
             return Decided(record_decision(tables, batch, DecisionKind.ACCEPT, decision, self.clock(), effect))
 
-    def has_visible_rows(self, batch_id: int) -> bool:
-        """See the port."""
-        return find_stored(self.database.committed, batch_id).has_rows
-
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
         """See the port."""
         with self._decide() as tables:

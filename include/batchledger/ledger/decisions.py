@@ -26,7 +26,7 @@ from batchledger.batch import (
     rows_visible,
     still_held,
 )
-from batchledger.database import read_statement
+from batchledger.database import read_ranges, read_statement
 from batchledger.ledger.publication import PostgresTarget, discard_batch
 from batchledger.ledger.rows import (
     Cursor,
@@ -73,7 +73,7 @@ class PostgresDecisions:
                 "where pipeline = %s and not isempty(held) order by topic, partition, piece",
                 [pipeline],
             )
-            return [OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor]
+            return read_ranges(cursor)
 
     def load_balances(self, batch_id: int) -> Sequence[Balance]:
         """See the port."""
@@ -146,11 +146,6 @@ class PostgresDecisions:
             cursor.execute("update batchledger.batch set state = 'audited' where batch_id = %s", [batch.batch_id])
             effect = effects.accepting(batch, balances, accepted)
             return Decided(insert_decision(cursor, batch, DecisionKind.ACCEPT, decision, effect))
-
-    def has_visible_rows(self, batch_id: int) -> bool:
-        """See the port."""
-        with transaction(self.dsn, f"look whether rows of batch {batch_id} are visible") as cursor:
-            return has_rows(cursor, batch_id)
 
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
         """See the port."""

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_statement, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_ranges, read_statement, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.quarantine import QUARANTINE_SCHEMA
 
@@ -106,7 +106,7 @@ class PostgresEvidence:
         """See the port."""
         with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
             cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
-            return [OffsetRange(TopicPartition(topic, number), start, until) for topic, number, start, until in cursor]
+            return read_ranges(cursor)
 
     def read_quarantine(self, batch: Batch) -> pa.Table:
         """See the port."""

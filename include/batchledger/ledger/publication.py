@@ -19,7 +19,7 @@ from batchledger.batch import (
     never_published,
     position_conflict,
 )
-from batchledger.database import ranges_as_arrays, read_held, read_statement
+from batchledger.database import held_as_arrays, read_held, read_statement
 from batchledger.effects import discarding
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
@@ -121,9 +121,8 @@ class PostgresPublication:
         parameters = {
             "pipeline": batch.pipeline,
             "batch_id": batch.batch_id,
-            "batches": [each.batch_id for each in replaced],
             "rows": list(removed_rows),
-            **ranges_as_arrays([each.range for each in replaced]),
+            **held_as_arrays(replaced),
         }
         with self.connection.cursor() as cursor:
             cursor.execute(read_statement(__package__, "release_held"), parameters)

@@ -23,7 +23,7 @@ from batchledger.batch import (
     RecordOrigin,
     TopicIdentity,
 )
-from batchledger.database import ranges_as_arrays, read_statement
+from batchledger.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.effects import Effect
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -98,7 +98,6 @@ def find_batch(
         "order by topic, partition, offsets",
         [found_id],
     )
-    ranges = tuple(OffsetRange(TopicPartition(topic, number), low, high) for topic, number, low, high in cursor)
     return Batch(
         batch_id=found_id,
         pipeline=name,
@@ -106,7 +105,7 @@ def find_batch(
         state=BatchState(state),
         attempt=attempt,
         attempt_run=run,
-        ranges=ranges,
+        ranges=tuple(read_ranges(cursor)),
         lag_left_records=lag_left,
         planned_at=planned_at,
         delivery=DeliveryMode(delivery),

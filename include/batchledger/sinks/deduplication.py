@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.batch import Attempt, HeldRange, Lane
-from batchledger.database import ranges_as_arrays, read_statement
+from batchledger.database import held_as_arrays, ranges_as_arrays, read_statement
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
 from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, statement_about
@@ -28,7 +28,6 @@ from batchledger.sinks.withdrawal import (
     WITHDRAWN,
     exists_here,
     find_replaced,
-    parameters_of,
     rows_to_withdraw,
     takes_over,
 )
@@ -124,7 +123,7 @@ class PostgresDeduplication:
             rows=sql.SQL("({}) old").format(rows), key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
         )
         cursor.execute(accepted, parameters)
-        cursor.execute(read_statement(__package__, "recall_duplicates"), parameters_of(replaced))
+        cursor.execute(read_statement(__package__, "recall_duplicates"), held_as_arrays(replaced))
         cursor.execute("analyze batchledger_recalled")
 
     def _judge(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:

@@ -17,7 +17,7 @@ from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, ranges_as_arrays, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, held_as_arrays, ranges_as_arrays, transaction
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -126,11 +126,10 @@ class PostgresSink:
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
-        parameters = {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
             if not held or not columns_of(cursor, *self.table):
                 return [0] * len(held)
-            cursor.execute(read_sql("count_held").format(target=self._target), parameters)
+            cursor.execute(read_sql("count_held").format(target=self._target), held_as_arrays(held))
             return [count for (count,) in cursor]
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:

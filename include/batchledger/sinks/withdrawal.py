@@ -12,7 +12,7 @@ from psycopg import sql
 
 from batchledger.batch import Attempt, Batch, HeldRange, Lane
 from batchledger.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
-from batchledger.database import ranges_as_arrays, read_held, read_statement
+from batchledger.database import held_as_arrays, ranges_as_arrays, read_held, read_statement
 from batchledger.sinks.staging import join_names, read_sql
 
 WITHDRAWN = sql.Identifier("pg_temp", "batchledger_withdrawn")
@@ -27,11 +27,6 @@ def find_replaced(cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[Hel
     """Return what other batches hold of the batch's ranges now, as ``withdraw`` will be told. Changes nothing (I6)."""
     cursor.execute(read_statement(__package__, "find_holders"), {"batch_id": attempt.batch.batch_id})
     return read_held(cursor)
-
-
-def parameters_of(replaced: Sequence[HeldRange]) -> dict[str, list[Any]]:
-    """Return pieces as the parameters of a statement that unnests them: those of their ranges, and batches."""
-    return ranges_as_arrays([each.range for each in replaced]) | {"batches": [each.batch_id for each in replaced]}
 
 
 def rows_to_withdraw(target: sql.Identifier, attempt: Attempt) -> tuple[sql.Composed, dict[str, Any]]:
@@ -58,7 +53,7 @@ def withdraw_rows(
 
 def count_withdrawn(cursor: psycopg.Cursor[Any], replaced: Sequence[HeldRange]) -> Sequence[int]:
     """Return, for each of ``replaced``, how many different offsets of it had a row."""
-    cursor.execute(read_statement(__package__, "count_withdrawn"), parameters_of(replaced))
+    cursor.execute(read_statement(__package__, "count_withdrawn"), held_as_arrays(replaced))
     return [count for (count,) in cursor]
 
 
