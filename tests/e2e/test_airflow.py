@@ -2,25 +2,11 @@
 
 import pytest
 
-from batchledger.airflow_api import AirflowApi, Run
+from batchledger.airflow_api import AirflowApi
 from batchledger.batch import BatchState
 from tests.conftest import TestServices
-from tests.support import TestPipeline, Workplace, wait_until
-
-DEADLINE_SECONDS = 180
-
-
-def run_to_the_end(airflow: AirflowApi, pipeline: TestPipeline) -> list[Run]:
-    """Trigger a run, wait until no run is active any more, return all of them."""
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
-    airflow.trigger(pipeline.name)
-    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS)
-    return airflow.list_runs(pipeline.name)
-
-
-def task_states(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> dict[str, str | None]:
-    """The states of the tasks of one run."""
-    return {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
+from tests.e2e.runs import run_to_the_end, task_states
+from tests.support import Workplace
 
 
 def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:

@@ -2,14 +2,11 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +15,7 @@ from batchledger.airflow_api import AirflowApi, Backfill, Run
 from batchledger.examples.flights import read_flights
 from batchledger.kafka.producer import Record, produce
 from tests.conftest import ROOT
-from tests.e2e.again import (
+from tests.e2e.runs import (
     DAY,
     DEADLINE_SECONDS,
     FIRST_DAY,
@@ -29,6 +26,7 @@ from tests.e2e.again import (
     read_target,
     send_history,
     spoil_target,
+    switch_on,
     wait_until_idle,
 )
 from tests.support import TestPipeline, Workplace, delete_records, wait_until
@@ -36,16 +34,6 @@ from tests.support import TestPipeline, Workplace, delete_records, wait_until
 FLIGHTS_SCHEMA = yaml.safe_load((ROOT / "include" / "pipelines" / "flights.yaml").read_text())["source"]["schema"]
 FLIGHTS_COLUMNS = "carrier, flight, tailnum, origin, dest, sched_dep, dep_delay, distance, _timestamp"
 LIVE_DAYS = 3
-
-
-def create_with_history(
-    workplace: Workplace, folder: Path, write: Callable[[TestPipeline], None], **settings: object
-) -> TestPipeline:
-    """Create a pipeline whose topic holds its history before Airflow hears of it: the file is moved there last."""
-    hidden = replace(workplace, folder=folder).create(topic_config=KEEP_FOREVER, schedule="@daily", **settings)
-    write(hidden)
-    path = Path(shutil.move(hidden.path, workplace.folder / hidden.path.name))
-    return replace(hidden, workplace=workplace, path=path)
 
 
 def flights_of(flights: Sequence[Record], first_day: int, days: int) -> list[Record]:
@@ -93,18 +81,14 @@ def count_replays(pipeline: TestPipeline) -> int:
 
 @pytest.mark.timeout(600)
 def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
-    airflow: AirflowApi, workplace: Workplace, tmp_path: Path
+    airflow: AirflowApi, workplace: Workplace
 ) -> None:
     """Never read before, while later days come in live; then all taken again, newest first, under the same run ids."""
     flights = list(read_flights())
-    history = flights_of(flights, 0, 14)
-    pipeline = create_with_history(
-        workplace,
-        tmp_path,
-        lambda created: send_flights(created, history),
-        source={"start": "latest", "schema": FLIGHTS_SCHEMA},
-    )
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    source = {"start": "latest", "schema": FLIGHTS_SCHEMA}
+    pipeline = workplace.create(topic_config=KEEP_FOREVER, schedule="@daily", source=source)
+    send_flights(pipeline, flights_of(flights, 0, 14))
+    switch_on(airflow, pipeline)
     wait_until(lambda: airflow.list_runs(pipeline.name), every=0.5)
     wait_until_idle(airflow, pipeline)
     assert pipeline.count_target_rows() == 0
@@ -139,11 +123,12 @@ def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
 
 
 def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_it_is_allowed(
-    airflow: AirflowApi, workplace: Workplace, tmp_path: Path
+    airflow: AirflowApi, workplace: Workplace
 ) -> None:
     """The refusal names what is gone; with ``allow_expired`` what is left is published again and its rows stay."""
-    pipeline = create_with_history(workplace, tmp_path, lambda created: send_history(created, days=2))
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    pipeline = workplace.create(topic_config=KEEP_FOREVER, schedule="@daily")
+    send_history(pipeline, days=2)
+    switch_on(airflow, pipeline)
     wait_until(lambda: pipeline.count_target_rows() == 8, DEADLINE_SECONDS)
     wait_until_idle(airflow, pipeline)
     before = read_target(pipeline)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from batchledger.airflow_api import AirflowApi
-from tests.e2e.test_airflow import DEADLINE_SECONDS, run_to_the_end, task_states
+from tests.e2e.runs import run_to_the_end, switch_on, task_states
 from tests.support import Workplace
 
 
@@ -13,7 +13,7 @@ def test_runs_that_are_triggered_together_take_turns_and_those_behind_the_backlo
     """Three triggers at once for a backlog of two batches, of which the first starts one run more."""
     pipeline = workplace.create(limits={"max_records": 200})
     pipeline.send(400)
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    switch_on(airflow, pipeline)
     for _ in range(2):
         airflow.trigger(pipeline.name)
     runs = run_to_the_end(airflow, pipeline)

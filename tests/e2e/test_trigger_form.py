@@ -11,9 +11,8 @@ from batchledger.errors import SetupError
 from batchledger.ledger.history import load_batch_history
 from batchledger.wiring import ledger_dsn
 from tests.conftest import TestServices
-from tests.e2e.again import (
+from tests.e2e.runs import (
     DAY,
-    DEADLINE_SECONDS,
     FIRST_DAY,
     KEEP_FOREVER,
     batches_of,
@@ -23,6 +22,8 @@ from tests.e2e.again import (
     read_target,
     send_history,
     spoil_target,
+    switch_on,
+    task_states,
     trigger,
 )
 from tests.support import Workplace
@@ -43,7 +44,7 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
 ) -> None:
     pipeline = workplace.create(topic_config=KEEP_FOREVER)
     send_history(pipeline, days=4)
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    switch_on(airflow, pipeline)
     trigger(airflow, pipeline, action="catch_up")
     before = read_target(pipeline)
     spoil_target(pipeline, days=(0, 2))
@@ -51,7 +52,7 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
     spoilt = read_target(pipeline)
     shown = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, dry_run=True)
     assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline, shown)
-    assert {task.state for task in airflow.list_tasks(pipeline.name, shown.run_id)} == {"skipped"}
+    assert set(task_states(airflow, pipeline, shown).values()) == {"skipped"}
     assert read_target(pipeline) == spoilt
     by_offsets = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, reason="wrong rate")
     until = FIRST_DAY + 9 * DAY
@@ -65,7 +66,7 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
     for run, reason in ((by_offsets, "wrong rate"), (by_time, "wrong rate, second part")):
         decision = decision_on(pipeline, run.run_id)
         assert (run.state, decision.decided_by, decision.reason) == ("success", "admin", reason)
-        tasks = {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
+        tasks = task_states(airflow, pipeline, run)
         assert (tasks["publish"], tasks["catch_up"]) == ("success", "skipped")
 
 
@@ -73,7 +74,7 @@ def test_wrong_input_is_refused_in_the_form_or_by_the_first_task_which_names_the
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
     pipeline = workplace.create()
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    switch_on(airflow, pipeline)
     with pytest.raises(SetupError, match="Invalid input for param ranges"):
         airflow.trigger(pipeline.name, {"action": "replay_ranges", "ranges": ["0..5"], "reason": "x"})
     run = trigger(airflow, pipeline, action="replay_ranges", ranges=["elsewhere[0] 0..5"], reason="x")
@@ -87,7 +88,7 @@ def test_form_takes_one_batch_and_tries_a_blocked_one_again(airflow: AirflowApi,
     """A commit marker blocks what one batch has left; the file is corrected, and the form takes the batch again."""
     pipeline = workplace.create(partitions=1)
     pipeline.send(10, partitions=1)
-    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    switch_on(airflow, pipeline)
     one = trigger(airflow, pipeline, action="one_batch", max_records=4, reason="a look at the first")
     assert (pipeline.count_target_rows(), len(airflow.list_runs(pipeline.name))) == (4, 1)
     decision = decision_on(pipeline, one.run_id)

@@ -66,7 +66,6 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
             "executor": "LocalExecutor",
             "parallelism": 4,
             "load_examples": False,
-            "dags_are_paused_at_creation": False,
             "fernet_key": credentials.airflow_fernet_key,
             "hostname_callable": "socket.gethostname",
             "execution_api_server_url": f"{airflow_url(ports)}/execution/",

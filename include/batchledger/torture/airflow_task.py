@@ -25,6 +25,7 @@ def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, fault: Fault
     Returns whether there was something to kill. Raises ServiceUnavailableError when Airflow does not answer.
     """
     airflow.wait_until_known(pipeline, _PARSE_SECONDS)
+    airflow.unpause(pipeline)
     airflow.trigger(pipeline)
     deadline = time.monotonic() + _RUN_SECONDS
     while time.monotonic() < deadline:

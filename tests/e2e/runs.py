@@ -1,4 +1,4 @@
-"""What the tests of doing it again ask of Airflow and of the ledger, and how they spoil a target."""
+"""What the tests ask of Airflow and of the ledger, the history that they write, and how they spoil a target."""
 
 import json
 from collections.abc import Sequence
@@ -17,6 +17,12 @@ DAY = timedelta(days=1)
 KEEP_FOREVER = {"retention.ms": "-1"}
 
 
+def switch_on(airflow: AirflowApi, pipeline: TestPipeline) -> None:
+    """Wait until Airflow shows the pipeline, then let it run, as a person has to do once for each new DAG."""
+    airflow.wait_until_known(pipeline.name, DEADLINE_SECONDS)
+    airflow.unpause(pipeline.name)
+
+
 def wait_until_idle(airflow: AirflowApi, pipeline: TestPipeline) -> None:
     """Wait until no run is active, those that runs have started included."""
     wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS, every=0.5)
@@ -27,6 +33,18 @@ def trigger(airflow: AirflowApi, pipeline: TestPipeline, **fields: Any) -> Run:
     run = airflow.trigger(pipeline.name, fields)
     wait_until_idle(airflow, pipeline)
     return next(each for each in airflow.list_runs(pipeline.name) if each.run_id == run.run_id)
+
+
+def run_to_the_end(airflow: AirflowApi, pipeline: TestPipeline) -> list[Run]:
+    """Trigger a run that catches up, wait until no run is active any more, return all of them."""
+    switch_on(airflow, pipeline)
+    trigger(airflow, pipeline)
+    return airflow.list_runs(pipeline.name)
+
+
+def task_states(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> dict[str, str | None]:
+    """The states of the tasks of one run."""
+    return {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
 
 
 def plan_of(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> tuple[str | None, int, str]:
