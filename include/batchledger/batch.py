@@ -5,11 +5,12 @@ attempt takes the batch back to ``planned`` with the same ranges (I5) and a high
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from batchledger.checking import CheckResult
 from batchledger.errors import (
     BatchBlockedError,
     DecisionRefusedError,
@@ -355,30 +356,9 @@ class Staged:
     reported_rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One judged check. ``detail`` says the numbers and example coordinates, ready to be read by a person."""
-
-    name: str
-    passed: bool
-    detail: str
-    observed: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_note(self, note: str) -> "CheckResult":
-        """Return the result with a note at the end of its detail; an empty note changes nothing."""
-        return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
-
-    def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
-        """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
-        if not coordinates:
-            return self
-        detail = f"{self.detail}, for example {', '.join(coordinates)}"
-        return replace(self, detail=detail, observed={**self.observed, "coordinates": list(coordinates)})
-
-
 def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     """Say which checks block a batch, and what a person can do."""
-    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if not check.passed)
+    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.blocks)
     return BatchBlockedError(
         f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
         f"{failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "

@@ -217,7 +217,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
             f"{batch.batch_id}.",
             batch_id=batch.batch_id,
         )
-    failed = [each for each in platform.ledger.load_checks(batch.batch_id) if not each.passed]
+    failed = [each for each in platform.ledger.load_checks(batch.batch_id) if each.blocks]
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in _NEVER_ACCEPTED]
     if wrong or not (failed or is_between_commits):
         raise DecisionRefusedError(

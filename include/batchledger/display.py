@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.batch import Batch, DecisionRecord, DeliveryMode, Lane
+from batchledger.checking import CheckResult, Outcome
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
@@ -246,9 +247,15 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     print_out(attempts)
     checks = new_table("Checks", "", "check", "what was found")
     for check in history.checks:
-        mark = Text("passed", "green") if check.passed else Text("failed", "bold red")
-        checks.add_row(mark, check.name, Text(check.detail))
+        checks.add_row(_outcome_of(check), check.name, Text(check.detail))
     print_out(checks)
+
+
+def _outcome_of(check: CheckResult) -> Text:
+    """What came of a check, as red as it matters."""
+    if check.passed or check.outcome is Outcome.EMPTY:
+        return Text(check.outcome.value, "green" if check.passed else "dim")
+    return Text(check.outcome.value.replace("_", " "), "bold red" if check.blocks else "yellow")
 
 
 def balance_table(ranges: Sequence[RangeRecord]) -> Table:

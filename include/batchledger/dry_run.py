@@ -90,7 +90,7 @@ def _audit(platform: Platform, batch_id: int, run: str) -> tuple[str, ...]:
         run_batch.audit(platform, batch_id, run)
     except BatchBlockedError:
         checks = platform.ledger.load_checks(batch_id)
-        return tuple(f"{each.name}: {each.detail}" for each in checks if not each.passed)
+        return tuple(f"{each.name}: {each.detail}" for each in checks if each.blocks)
     return ()
 
 

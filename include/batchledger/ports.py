@@ -23,7 +23,6 @@ from batchledger.batch import (
     Attempt,
     Batch,
     BatchState,
-    CheckResult,
     Decided,
     Decision,
     DecisionKind,
@@ -35,6 +34,7 @@ from batchledger.batch import (
     QuarantinedRecord,
     Staged,
 )
+from batchledger.checking import CheckResult
 from batchledger.comparison import Comparison
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace

@@ -20,7 +20,6 @@ from batchledger.batch import (
     Attempt,
     Batch,
     BatchState,
-    CheckResult,
     DeliveryMode,
     Lane,
     LogState,
@@ -30,6 +29,7 @@ from batchledger.batch import (
     fenced_by,
     never_published,
 )
+from batchledger.checking import CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     BatchledgerError,
@@ -156,7 +156,9 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             deliver(platform, attempt)
         except TargetRefusedError as error:
             # Tried again it would be refused again: a person has to change the table, the transform or the records.
-            raise _block(platform, attempt, CheckResult(ACCEPTED_BY_TARGET, False, str(error), error.fields)) from error
+            raise _block(
+                platform, attempt, CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
+            ) from error
         except (OutcomeUnknownError, FencedError) as error:
             # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
             found = ask_outcome(platform, attempt, error)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from batchledger.accounting import Balance, HoleCounts, HolePolicy, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, CheckResult, Decision, Lane, Position, Staged
+from batchledger.batch import Attempt, Batch, Decision, Lane, Position, Staged
+from batchledger.checking import CheckResult, Outcome
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 from batchledger.ports import Publication
@@ -16,8 +17,8 @@ from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PASSED = CheckResult("looked_at", True, "nothing found", {"rows": 3})
-FAILED = CheckResult("looked_at", False, "2 rows are wrong", {"rows": 2})
+PASSED = CheckResult("looked_at", Outcome.PASSED, "nothing found", {"rows": 3})
+FAILED = CheckResult("looked_at", Outcome.FAILED, "2 rows are wrong", {"rows": 2})
 
 
 def rows_of(ranges: Iterable[OffsetRange]) -> list[tuple[TopicPartition, int]]:

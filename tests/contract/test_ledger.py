@@ -11,7 +11,6 @@ from batchledger.accounting import Balance
 from batchledger.batch import (
     Attempt,
     BatchState,
-    CheckResult,
     Decision,
     DecisionKind,
     DeliveryMode,
@@ -19,6 +18,7 @@ from batchledger.batch import (
     Position,
     Staged,
 )
+from batchledger.checking import CheckResult, Outcome
 from batchledger.errors import (
     BatchBlockedError,
     FencedError,
@@ -199,10 +199,10 @@ def test_steps_out_of_order_are_refused(warehouse: Warehouse) -> None:
 def test_audit_results_are_stored_and_loaded(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     checks = [
-        CheckResult("a_check", True, "nothing found", {}),
+        CheckResult("a_check", Outcome.PASSED, "nothing found", {}),
         CheckResult(
             "b_check",
-            True,
+            Outcome.PASSED,
             "all \N{LATIN SMALL LETTER U WITH DIAERESIS}ber",
             {"rows": 3, "coordinates": ["orders[0]@1"]},
         ),
@@ -214,7 +214,7 @@ def test_audit_results_are_stored_and_loaded(warehouse: Warehouse) -> None:
 
 def test_one_failed_check_blocks_the_batch(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    results = [CheckResult("a_check", True, "fine"), life.FAILED]
+    results = [CheckResult("a_check", Outcome.PASSED, "fine"), life.FAILED]
     batch = warehouse.ledger.record_audit(attempt, life.balance(warehouse, attempt), results)
     assert batch.state is BatchState.BLOCKED
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) == batch

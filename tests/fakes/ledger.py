@@ -14,7 +14,6 @@ from batchledger.batch import (
     Attempt,
     Batch,
     BatchState,
-    CheckResult,
     Decision,
     DecisionKind,
     DecisionRecord,
@@ -29,6 +28,7 @@ from batchledger.batch import (
     paused_by,
     position_conflict,
 )
+from batchledger.checking import CheckResult, permit_publication
 from batchledger.effects import Effect, discarding, dropping, leaving_out
 from batchledger.errors import (
     BatchBlockedError,
@@ -268,10 +268,9 @@ class MemoryLedger:
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
         """See the port."""
-        has_passed = bool(checks) and all(check.passed for check in checks)
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.STAGED)
-            batch = replace(found.batch, state=BatchState.AUDITED if has_passed else BatchState.BLOCKED)
+            batch = replace(found.batch, state=BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED)
             tables.batches[batch.batch_id] = replace(found, batch=batch, balances=tuple(balances))
             tables.checks[batch.batch_id, attempt.number] = tuple(checks)
             return batch
@@ -294,7 +293,7 @@ class MemoryLedger:
         """See the port."""
         checks = self.database.committed.checks
         newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
-        return sorted(checks.get((batch_id, newest), ()), key=lambda check: check.name)
+        return sorted(checks.get((batch_id, newest), ()), key=lambda check: (check.suite, check.name))
 
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator["MemoryPublication"]:

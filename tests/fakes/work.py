@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
-from batchledger.batch import Attempt, Batch, CheckResult, Position, RecordOrigin, Staged
+from batchledger.batch import Attempt, Batch, Position, RecordOrigin, Staged
+from batchledger.checking import CheckResult, Outcome
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.errors import StagingError
 from batchledger.offsets import OffsetRange
@@ -149,6 +150,11 @@ class MemoryAuditor:
             IntegrityCheck.STAGED_AS_REPORTED: f"reported {reported}, found {staged}" if staged != reported else "",
         }
         return [
-            CheckResult(check.value, not fault or check in self.ignored, fault or "nothing found", {"fault": fault})
+            CheckResult(
+                check.value,
+                Outcome.FAILED if fault and check not in self.ignored else Outcome.PASSED,
+                fault or "nothing found",
+                {"fault": fault},
+            )
             for check, fault in faults.items()
         ]

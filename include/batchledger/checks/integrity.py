@@ -16,7 +16,8 @@ from great_expectations.core import ExpectationValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.accounting import Balance, IntegrityCheck, RangeFacts, describe_holes
-from batchledger.batch import CheckResult, Position
+from batchledger.batch import Position
+from batchledger.checking import CheckResult, Outcome
 from batchledger.errors import CheckNotRunError
 
 
@@ -151,9 +152,9 @@ def _meta_of(result: ExpectationValidationResult) -> dict[str, Any]:
 def _explain(rule: _Rule, outcome: dict[str, Any], table: pd.DataFrame) -> CheckResult:
     column = table[rule.column]
     if outcome["passed"]:
-        return CheckResult(rule.check, True, f"{len(table)} ranges: {rule.meaning}", {"ranges": len(table)})
+        return CheckResult(rule.check, Outcome.PASSED, f"{len(table)} ranges: {rule.meaning}", {"ranges": len(table)})
     wrong = table.loc[column != 0, "range"].head(8).tolist()
     total = int(column.sum()) or int(column.abs().sum())
     detail = f"{rule.failure.format(total=total)} (in {', '.join(wrong)})"
     observed = {"ranges": len(table), "unexpected_ranges": outcome["unexpected_ranges"], "total": total}
-    return CheckResult(rule.check, False, detail, observed)
+    return CheckResult(rule.check, Outcome.FAILED, detail, observed)

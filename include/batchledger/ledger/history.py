@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from batchledger.batch import Batch, CheckResult, DecisionRecord, Lane, Position
+from batchledger.batch import Batch, DecisionRecord, Lane, Position
+from batchledger.checking import CheckResult
 from batchledger.database import read_statement
 from batchledger.ledger import rows
 from batchledger.ledger.postgres import PostgresLedger

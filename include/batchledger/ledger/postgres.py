@@ -18,7 +18,6 @@ from batchledger.batch import (
     Attempt,
     Batch,
     BatchState,
-    CheckResult,
     Decision,
     DecisionKind,
     HeldRange,
@@ -30,6 +29,7 @@ from batchledger.batch import (
     fenced_by,
     paused_by,
 )
+from batchledger.checking import CheckResult, Outcome, Severity, Suite, permit_publication
 from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
@@ -258,8 +258,7 @@ class PostgresLedger:
 
     def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
         """See the port."""
-        has_passed = all(check.passed for check in checks) and bool(checks)
-        state = BatchState.AUDITED if has_passed else BatchState.BLOCKED
+        state = BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED
         batch_id = attempt.batch.batch_id
         with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
             cursor.execute(
@@ -296,12 +295,15 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
             cursor.execute(
-                "select name, passed, detail, observed from batchledger.check_result "
+                "select name, outcome, detail, observed, severity, suite, validation from batchledger.check_result "
                 "where batch_id = %(id)s and attempt = "
-                "(select max(attempt) from batchledger.check_result where batch_id = %(id)s) order by name",
+                "(select max(attempt) from batchledger.check_result where batch_id = %(id)s) order by suite, name",
                 {"id": batch_id},
             )
-            return [CheckResult(*row) for row in cursor]
+            return [
+                CheckResult(name, Outcome(outcome), detail, observed, Severity(severity), Suite(suite), validation)
+                for name, outcome, detail, observed, severity, suite, validation in cursor
+            ]
 
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
@@ -362,8 +364,15 @@ def _require_running(cursor: Cursor, pipeline: str) -> None:
 
 def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
     of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
-    parameters = [{**of_attempt, **asdict(check), "observed": Jsonb(check.observed)} for check in checks]
+    parameters = [
+        {**of_attempt, **asdict(each), "observed": Jsonb(each.observed), "validation": _as_json(each.validation)}
+        for each in checks
+    ]
     cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+
+
+def _as_json(value: Mapping[str, Any] | None) -> Jsonb | None:
+    return None if value is None else Jsonb(value)
 
 
 def _require_one(cursor: Cursor, attempt: Attempt) -> None:

@@ -1,5 +1,7 @@
 -- A batch that a person has accepted may be refused by its target once more.
-insert into batchledger.check_result (batch_id, attempt, name, passed, detail, observed)
-values (%(batch_id)s, %(attempt)s, %(name)s, %(passed)s, %(detail)s, %(observed)s)
+insert into batchledger.check_result (batch_id, attempt, name, outcome, detail, observed, severity, suite, validation)
+values (
+    %(batch_id)s, %(attempt)s, %(name)s, %(outcome)s, %(detail)s, %(observed)s, %(severity)s, %(suite)s, %(validation)s)
 on conflict (batch_id, attempt, name) do update
-set passed = excluded.passed, detail = excluded.detail, observed = excluded.observed, judged_at = now()
+set outcome = excluded.outcome, detail = excluded.detail, observed = excluded.observed, severity = excluded.severity,
+    suite = excluded.suite, validation = excluded.validation, judged_at = now()
