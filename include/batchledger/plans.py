@@ -38,6 +38,7 @@ from batchledger.replay import (
     Window,
     plan_quarantined,
     plan_ranges,
+    raise_log_starts,
     resolve_ranges,
     resolve_window,
 )
@@ -79,7 +80,10 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     if isinstance(replay.what, Window):
         partitions = tuple(log.log_by_partition)
         find = platform.source.find_offsets
-        resolved = resolve_window(log, find(partitions, replay.what.since), find(partitions, replay.what.until))
+        since, until = find(partitions, replay.what.since), find(partitions, replay.what.until)
+        later = platform.source.read_log(rules.topics)
+        check_identity((*stored.values(), *first), later)
+        resolved = resolve_window(raise_log_starts(log, later), since, until)
     else:
         resolved = resolve_ranges(rules.name, replay.what, log)
     return plan_ranges(rules.name, replay, resolved, first)

@@ -379,7 +379,8 @@ class Decisions(Protocol):
 
         The open live batch is discarded. With ``truncate`` the target is emptied by it in the same transaction, and
         batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
-        else has rewound the pipeline since the rewind was resolved.
+        else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
+        unseen (``rewind.require_checked``).
         """
 
     def pause(self, pipeline: str, decision: Decision) -> Decided:
