@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -20,13 +21,14 @@ from batchledger.ledger.history import list_decisions, load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Decisions, Evidence, Ledger, Sink
+from batchledger.proof import prove
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import Verification, verify_history
+from batchledger.verification import PublishedHistory, Verification
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
-from tests.fakes.history import prove
+from tests.fakes.history import load_published_history as load_memory_history
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 
@@ -37,6 +39,7 @@ class Warehouse(Protocol):
     """A ledger with its evidence and a sink over one database, empty for each test."""
 
     pipeline: str
+    upsert: Upsert | None
 
     @property
     def ledger(self) -> Ledger: ...
@@ -86,11 +89,21 @@ class Warehouse(Protocol):
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
 
+    def load_published_history(self) -> PublishedHistory:
+        """The material of the proof."""
+
     def prove(self) -> Verification:
         """Prove the invariants over the whole history of the pipeline."""
 
     def lose_staging(self) -> None:
         """Empty every staging table, as a crash of the database does with unlogged ones."""
+
+
+def prove_through(warehouse: Warehouse, sink: Sink) -> Verification:
+    """Prove the pipeline of a warehouse; ``sink`` may let something happen when it is asked to count."""
+    mode = SinkMode.UPSERT if warehouse.upsert else SinkMode.APPEND
+    count_target = partial(sink.count_target, warehouse.pipeline)
+    return prove(warehouse.pipeline, warehouse.load_published_history, count_target, mode)
 
 
 def _unique(prefix: str) -> str:
@@ -176,8 +189,11 @@ class MemoryWarehouse:
         with self.database.transaction() as tables:
             tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
 
+    def load_published_history(self) -> PublishedHistory:
+        return load_memory_history(self.database, self.pipeline)
+
     def prove(self) -> Verification:
-        return prove(self.sink, self.pipeline)
+        return prove_through(self, self.sink)
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -303,18 +319,11 @@ class PostgresWarehouse:
                 sql.SQL("create table {} (like {}.orders_before)").format(self._target, sql.Identifier(self.schema))
             )
 
+    def load_published_history(self) -> PublishedHistory:
+        return load_published_history(self.dsn, self.pipeline)
+
     def prove(self) -> Verification:
-        history = load_published_history(self.dsn, self.pipeline)
-        return verify_history(
-            self.pipeline,
-            history.positions,
-            history.ranges,
-            self.sink.count_target(self.pipeline),
-            history.quarantined,
-            duplicates=history.duplicates,
-            mode=SinkMode.UPSERT if self.upsert else SinkMode.APPEND,
-            epoch=history.epoch,
-        )
+        return prove_through(self, self.sink)
 
     def lose_staging(self) -> None:
         with psycopg.connect(self.dsn) as connection:
