@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from batchledger.accounting import TargetCount
 from batchledger.batch import DecisionRecord, TopicIdentity
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
@@ -24,8 +25,8 @@ from batchledger.ports import Decisions, Evidence, Ledger, Sink
 from batchledger.proof import prove
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import PublishedHistory, Verification
-from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
+from batchledger.verification import PublishedHistory, TargetKey, Verification
+from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.history import load_published_history as load_memory_history
@@ -92,6 +93,9 @@ class Warehouse(Protocol):
     def load_published_history(self) -> PublishedHistory:
         """The material of the proof."""
 
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        """Remove one row from the target behind the ledger's back."""
+
     def prove(self) -> Verification:
         """Prove the invariants over the whole history of the pipeline."""
 
@@ -99,10 +103,9 @@ class Warehouse(Protocol):
         """Empty every staging table, as a crash of the database does with unlogged ones."""
 
 
-def prove_through(warehouse: Warehouse, sink: Sink) -> Verification:
-    """Prove the pipeline of a warehouse; ``sink`` may let something happen when it is asked to count."""
+def prove_with(warehouse: Warehouse, count_target: Callable[[], Mapping[TargetKey, TargetCount]]) -> Verification:
+    """Prove the pipeline of a warehouse; ``count_target`` may let something happen before it counts."""
     mode = SinkMode.UPSERT if warehouse.upsert else SinkMode.APPEND
-    count_target = partial(sink.count_target, warehouse.pipeline)
     return prove(warehouse.pipeline, warehouse.load_published_history, count_target, mode)
 
 
@@ -192,8 +195,14 @@ class MemoryWarehouse:
     def load_published_history(self) -> PublishedHistory:
         return load_memory_history(self.database, self.pipeline)
 
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        with self.database.transaction() as tables:
+            target = tables.targets[self.table]
+            left = tuple(row for row in target.rows if coordinate_of(row) != (partition, offset))
+            tables.targets[self.table] = replace(target, rows=left)
+
     def prove(self) -> Verification:
-        return prove_through(self, self.sink)
+        return prove_with(self, partial(self.sink.count_target, self.pipeline))
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -322,8 +331,13 @@ class PostgresWarehouse:
     def load_published_history(self) -> PublishedHistory:
         return load_published_history(self.dsn, self.pipeline)
 
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        query = sql.SQL("delete from {} where (_topic, _partition, _offset) = (%s, %s, %s)").format(self._target)
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(query, [partition.topic, partition.partition, offset])
+
     def prove(self) -> Verification:
-        return prove_through(self, self.sink)
+        return prove_with(self, partial(self.sink.count_target, self.pipeline))
 
     def lose_staging(self) -> None:
         with psycopg.connect(self.dsn) as connection:
