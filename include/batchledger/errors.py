@@ -148,6 +148,12 @@ class AuditOutdatedError(StagingLostError):
     """What would be published is not what the audit accepted; the batch has to be staged and audited again."""
 
 
+class UnsettledError(BatchledgerError):
+    """Rows of the target were replaced each time that they were compared with the ledger; nothing was proved."""
+
+    retryable = True
+
+
 class StageRefusedError(BatchledgerError):
     """The stage job, run in a process of its own, refused for good; a person has to read its message."""
 

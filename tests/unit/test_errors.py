@@ -34,6 +34,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.StagingError: (True, 1),
     errors.StagingLostError: (False, 1),
     errors.AuditOutdatedError: (False, 1),
+    errors.UnsettledError: (True, 1),
     errors.StageRefusedError: (False, 3),
     errors.ConnectionMissingError: (True, 2),
     errors.UnknownBatchError: (False, 2),
