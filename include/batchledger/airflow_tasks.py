@@ -161,6 +161,7 @@ def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
         interval=None if start is None or end is None else (start, end),
         times_cleared=dag_run.clear_number or 0,
         created_by=dag_run.triggering_user_name,
+        started_at=dag_run.start_date,
     )
 
 

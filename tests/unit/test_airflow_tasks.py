@@ -1,7 +1,9 @@
 """The plan task as Airflow runs it, over a platform in memory: what ends as skipped, and what fails for good."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from batchledger.batch import BatchState, Decision
 from batchledger.config import PipelineConfig
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import Platform
+from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows, keep_all
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
 
@@ -23,6 +26,7 @@ CONFIG = PipelineConfig.model_validate(
 )
 RANGES = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "reason": "wrong rate"}
 DRY_RUN = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "dry_run": True}
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_BATCH = {"action": "one_batch", "max_records": 5, "reason": "a look"}
 
 
@@ -36,13 +40,15 @@ def world() -> World:
     return world
 
 
-def plan(platform: Platform, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> int:
+def plan(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_at: datetime = STARTED
+) -> int:
     """Run the task in a run that was triggered with these fields."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: platform)
     monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
     dag_run = SimpleNamespace(
         run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name="ana",
-        data_interval_start=None, data_interval_end=None,
+        data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
     with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
         return airflow_tasks.plan(CONFIG)
@@ -112,3 +118,18 @@ def test_dry_run_of_nothing_is_skipped_and_says_so(world: World, monkeypatch: py
     world.broker.partitions[ORDERS_0].log_start = 10
     with pytest.raises(AirflowSkipException, match="no record is left in what the run was asked"):
         plan(world.process(), monkeypatch, DRY_RUN | {"allow_expired": True})
+
+
+def test_replay_asked_for_by_a_run_that_was_deleted_and_created_again_is_published_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a backfill whose runs were deleted would find what it published the first time, and end at once."""
+    first = plan(world.process(), monkeypatch, RANGES)
+    run_batch.take_through(world.process(), first, "manual__1")
+    assert plan(world.process(), monkeypatch, RANGES) == first
+    again = plan(world.process(), monkeypatch, RANGES, STARTED + timedelta(days=1))
+    assert again != first
+    run_batch.take_through(world.process(), again, "manual__1")
+    assert {world.database.committed.batches[each].batch.state for each in (first, again)} == {BatchState.PUBLISHED}
+    rows = MemorySink(world.database, "orders").read_target()
+    assert Counter(row["_batch_id"] for row in rows) == {1: 6, again: 4}
