@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
+from batchledger.batch import Batch, DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.pacing import BatchSize
@@ -63,6 +63,13 @@ class Plan:
         if self.is_dry_run:
             return DecisionKind.DRY_RUN
         return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
+
+    def supersedes(self, open_replay: Batch) -> bool:
+        """Whether this replay takes the place of an open one that the same run has asked for before.
+
+        A dry run changes nothing, so it takes the place of dry runs only.
+        """
+        return open_replay.is_dry_run or not self.is_dry_run
 
     @property
     def is_empty(self) -> bool:
