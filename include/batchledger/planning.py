@@ -195,6 +195,19 @@ def plan_batch(
     return Plan(ranges, total - count_offsets(ranges), first_positions, held_back)
 
 
+def describe_idle(planned: Plan, limits: Limits) -> str:
+    """Say why a live plan has no range, and what waits nevertheless."""
+    reason = "every readable record is published"
+    if planned.lag_left_records:
+        reason = (
+            f"{planned.lag_left_records:,} records wait: limits.min_records is {limits.min_records:,}, and "
+            f"limits.max_delay, {limits.max_delay_seconds:g} s, has not passed since the last batch. To take them now, "
+            "trigger a run in Airflow"
+        )
+    held_back = [f"{partition}@{at}" for partition, at in sorted(planned.stable_offset_by_held_back.items())]
+    return f"{reason}; open transactions hold records back from {', '.join(held_back)} on" if held_back else reason
+
+
 def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int]:
     """Divide ``limit`` among ``lags``: nobody gets more than its lag, and the smallest share is as large as it can be.
 
