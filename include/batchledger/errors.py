@@ -145,7 +145,9 @@ class StagingLostError(BatchledgerError):
 
 
 class AuditOutdatedError(StagingLostError):
-    """What would be published is not what the audit accepted; the batch has to be staged and audited again."""
+    """Another batch has changed what a duplicate is since the audit; what is staged can be audited again."""
+
+    retryable = True
 
 
 class UnsettledError(BatchledgerError):

@@ -215,8 +215,8 @@ class Ledger(Protocol):
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
         Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
-        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. Raises
-        PipelinePausedError, except for a dry run, which publishes nothing.
+        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. A dry run publishes
+        nothing: it discards dry runs only, and does not raise PipelinePausedError as others do.
         """
 
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
@@ -272,8 +272,18 @@ class Ledger(Protocol):
     def load_reported_rows(self, attempt: Attempt) -> int:
         """Return what ``mark_staged`` recorded."""
 
-    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
-        """Store balances and results; the batch becomes audited, or blocked when a check failed. Raises FencedError."""
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
+        """Store balances and results; the batch becomes audited, or blocked when a check failed.
+
+        ``expected`` is the state that the batch has to be in: an audited one may be audited again, and gets the new
+        numbers in place of the old ones. Raises FencedError.
+        """
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
         """Let the audited batch wait for a person, because of what became known only after its audit.

@@ -33,7 +33,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.KeyConflictError: (False, 3),
     errors.StagingError: (True, 1),
     errors.StagingLostError: (False, 1),
-    errors.AuditOutdatedError: (False, 1),
+    errors.AuditOutdatedError: (True, 1),
     errors.UnsettledError: (True, 1),
     errors.StageRefusedError: (False, 3),
     errors.ConnectionMissingError: (True, 2),
