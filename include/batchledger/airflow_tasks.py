@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
-    from batchledger.batch import Batch
+    from batchledger.batch import Batch, Decision
     from batchledger.config import PipelineConfig
     from batchledger.pipeline import Platform
 
@@ -40,13 +40,10 @@ def plan(pipeline: "PipelineConfig") -> int:
     before anything heavy is imported or opened.
     """
     with _in_airflow_terms():
-        order = _read_order(pipeline)
-        batch = _plan(pipeline, order)
+        batch = _plan(pipeline, _read_order(pipeline))
     if batch is None:
-        left = "no record is left in what the run was asked to publish again"
-        caught_up = "every readable record is published"
         raise AirflowSkipException(
-            f"{pipeline.name}: nothing to do, {caught_up if isinstance(order, CatchUp) else left}"
+            f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
         )
     return batch.batch_id
 
@@ -116,13 +113,8 @@ def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
 
     platform = build_platform(pipeline)
     match order:
-        case CatchUp(None, decision):
-            try:
-                return plans.plan(platform, _run(), decision=decision)
-            except PipelinePausedError as error:
-                raise AirflowSkipException(str(error)) from error
         case CatchUp(max_records, decision):
-            return plans.plan(platform, _run(), max_records=max_records, decision=decision)
+            return _plan_live(platform, max_records, decision)
         case Republish(replay, decision, key):
             return plans.plan_replay(platform, replay, _run(), decision, key)
         case Rehearse():
@@ -130,6 +122,23 @@ def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
             return None
         case Retake(batch_id, decision):
             return plans.retake(platform, batch_id, _run(), decision)
+
+
+def _plan_live(platform: "Platform", max_records: int | None, decision: "Decision | None") -> "Batch":
+    """Return the live batch to work on; skip the run when there is none, and say what waits."""
+    from batchledger import plans
+    from batchledger.planning import Plan, describe_idle
+
+    try:
+        found = plans.plan_or_idle(platform, _run(), max_records=max_records, decision=decision)
+    except PipelinePausedError as error:
+        if max_records is not None:
+            raise
+        raise AirflowSkipException(str(error)) from error
+    if isinstance(found, Plan):
+        idle = describe_idle(found, platform.rules.limits)
+        raise AirflowSkipException(f"{platform.rules.name}: nothing to do, {idle}")
+    return found
 
 
 def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse) -> None:
@@ -161,6 +170,7 @@ def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
         interval=None if start is None or end is None else (start, end),
         times_cleared=dag_run.clear_number or 0,
         created_by=dag_run.triggering_user_name,
+        started_at=dag_run.start_date,
     )
 
 

@@ -138,6 +138,13 @@ def never_published(batch: Batch) -> ReplayRefusedError:
     )
 
 
+def stage_again(batch: Batch) -> str:
+    """Say who stages an open batch again: of a replay nobody does so by himself."""
+    if batch.lane is Lane.LIVE:
+        return "the next run stages the batch again"
+    return f"stage it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}"
+
+
 def still_held(batch: Batch) -> DecisionRefusedError:
     """Say that what is to be given up is staged, so that the batch may still publish it."""
     return DecisionRefusedError(

@@ -69,7 +69,7 @@ def translate_errors(action: str) -> Iterator[None]:
             ) from error
         if isinstance(error, psycopg.errors.UndefinedTable) and STAGING_SCHEMA in reason:
             raise StagingLostError(
-                f"could not {action}: {reason}. Another attempt or a person removed it; the next run stages the batch "
+                f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged "
                 "again.",
                 action=action,
             ) from error

@@ -111,7 +111,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
 
     Raises DecisionRefusedError where it does not go backwards or Kafka holds nothing any more, ExpiredError when rows
     would be removed that nobody can read again, TopicChangedError, and PositionConflictError when somebody else was
-    faster.
+    faster: with another rewind, or with rows that this one would remove unseen.
     """
     _require_reason(decision)
     rules = platform.rules
@@ -124,12 +124,14 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
         platform.source.find_offsets(tuple(log.log_by_partition), asked.to) if isinstance(asked.to, datetime) else {}
     )
     offsets = resolve_rewind(rules.name, asked, positions, log, found_at)
-    check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
+    given_up: tuple[OffsetRange, ...] = ()
+    if asked.truncate:
+        given_up = check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
     open_batch = platform.ledger.find_open_batch(rules.name)
     empty = platform.sink.truncate if platform.decisions.is_kept else _count_rows(platform)
     try:
         decided = platform.decisions.rewind(
-            rules.name, ResolvedRewind(epoch, offsets), decision, empty if asked.truncate else None
+            rules.name, ResolvedRewind(epoch, offsets, given_up), decision, empty if asked.truncate else None
         )
     except OutcomeUnknownError as error:
         raise (_emptied_perhaps(rules.name, error) if asked.truncate else error) from error

@@ -168,7 +168,7 @@ def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
     if as_json:
         print_json([{"batch_id": each.batch_id, "state": each.state, "attempt": each.attempt} for each in published])
     elif not published:
-        print_out(f"{pipeline}: nothing to do, every readable record is published.")
+        print_out(f"{pipeline}: nothing to do.")
     for each in () if as_json else published:
         print_out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
 

@@ -145,7 +145,15 @@ class StagingLostError(BatchledgerError):
 
 
 class AuditOutdatedError(StagingLostError):
-    """What would be published is not what the audit accepted; the batch has to be staged and audited again."""
+    """Another batch has changed what a duplicate is since the audit; what is staged can be audited again."""
+
+    retryable = True
+
+
+class UnsettledError(BatchledgerError):
+    """Rows of the target were replaced each time that they were compared with the ledger; nothing was proved."""
+
+    retryable = True
 
 
 class StageRefusedError(BatchledgerError):

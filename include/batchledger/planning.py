@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from batchledger.batch import DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
+from batchledger.batch import Batch, DecisionKind, DeliveryMode, Lane, LogState, Position, RecordOrigin, TopicIdentity
 from batchledger.errors import LossError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.pacing import BatchSize
@@ -63,6 +63,13 @@ class Plan:
         if self.is_dry_run:
             return DecisionKind.DRY_RUN
         return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
+
+    def supersedes(self, open_replay: Batch) -> bool:
+        """Whether this replay takes the place of an open one that the same run has asked for before.
+
+        A dry run changes nothing, so it takes the place of dry runs only.
+        """
+        return open_replay.is_dry_run or not self.is_dry_run
 
     @property
     def is_empty(self) -> bool:
@@ -186,6 +193,19 @@ def plan_batch(
         if share > 0
     )
     return Plan(ranges, total - count_offsets(ranges), first_positions, held_back)
+
+
+def describe_idle(planned: Plan, limits: Limits) -> str:
+    """Say why a live plan has no range, and what waits nevertheless."""
+    reason = "every readable record is published"
+    if planned.lag_left_records:
+        reason = (
+            f"{planned.lag_left_records:,} records wait: limits.min_records is {limits.min_records:,}, and "
+            f"limits.max_delay, {limits.max_delay_seconds:g} s, has not passed since the last batch. To take them now, "
+            "trigger a run in Airflow"
+        )
+    held_back = [f"{partition}@{at}" for partition, at in sorted(planned.stable_offset_by_held_back.items())]
+    return f"{reason}; open transactions hold records back from {', '.join(held_back)} on" if held_back else reason
 
 
 def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int]:

@@ -12,6 +12,7 @@ from batchledger.batch import (
     Batch,
     BatchState,
     Decision,
+    DecisionKind,
     LogState,
     Position,
     blocked,
@@ -30,6 +31,7 @@ from batchledger.planning import (
     check_source,
     check_topics,
     choose_first_positions,
+    describe_idle,
     plan_batch,
 )
 from batchledger.replay import (
@@ -38,6 +40,7 @@ from batchledger.replay import (
     Window,
     plan_quarantined,
     plan_ranges,
+    raise_log_starts,
     resolve_ranges,
     resolve_window,
 )
@@ -45,10 +48,10 @@ from batchledger.replay import (
 logger = logging.getLogger(__name__)
 
 
-def preview(platform: Platform, max_records: int | None = None) -> Plan:
+def preview(platform: Platform, max_records: int | None = None, min_records: int | None = None) -> Plan:
     """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError.
 
-    ``max_records`` stands for the limit of the pipeline file.
+    ``max_records`` and ``min_records`` stand for the limits of the pipeline file.
     """
     rules, ledger = platform.rules, platform.ledger
     # Positions first: a batch published in between would else stand beyond the log that was read before it.
@@ -60,6 +63,7 @@ def preview(platform: Platform, max_records: int | None = None) -> Plan:
     size = _choose_size(platform) if max_records is None else None
     most = size.records if size else max_records
     limits = rules.limits if most is None else replace(rules.limits, max_records=most)
+    limits = limits if min_records is None else replace(limits, min_records=min_records)
     planned = plan_batch((*stored.values(), *first), log, limits, ledger.seconds_since_published(rules.name), first)
     return replace(planned, size=size)
 
@@ -79,7 +83,10 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     if isinstance(replay.what, Window):
         partitions = tuple(log.log_by_partition)
         find = platform.source.find_offsets
-        resolved = resolve_window(log, find(partitions, replay.what.since), find(partitions, replay.what.until))
+        since, until = find(partitions, replay.what.since), find(partitions, replay.what.until)
+        later = platform.source.read_log(rules.topics)
+        check_identity((*stored.values(), *first), later)
+        resolved = resolve_window(raise_log_starts(log, later), since, until)
     else:
         resolved = resolve_ranges(rules.name, replay.what, log)
     return plan_ranges(rules.name, replay, resolved, first)
@@ -88,34 +95,43 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
 def plan(
     platform: Platform, run: str, *, max_records: int | None = None, decision: Decision | None = None
 ) -> Batch | None:
-    """Return the batch to work on: the open one if there is one (I5), else a new stored plan; None when nothing to do.
+    """Return the batch to work on; None when there is nothing to do. Otherwise as ``plan_or_idle``."""
+    found = plan_or_idle(platform, run, max_records=max_records, decision=decision)
+    return found if isinstance(found, Batch) else None
 
-    ``max_records`` stands for the limit of the pipeline file; ``decision`` says who triggered the run, and why. Raises
-    BatchBlockedError when the open batch waits for a person, DecisionRefusedError when it has more than ``max_records``
-    offsets, PipelinePausedError.
+
+def plan_or_idle(
+    platform: Platform, run: str, *, max_records: int | None = None, decision: Decision | None = None
+) -> Batch | Plan:
+    """Return the batch to work on: the open one if there is one (I5), else a new stored plan.
+
+    Where there is nothing to do, the plan without ranges says what waits nevertheless. ``max_records`` stands for the
+    limit of the pipeline file; ``decision`` says who triggered the run, and why: for a person few records do not wait
+    until there are more. Raises BatchBlockedError when the open batch waits for a person, DecisionRefusedError when it
+    has more than ``max_records`` offsets, PipelinePausedError.
     """
     _require_running(platform)
-    batch = platform.ledger.find_open_batch(platform.rules.name)
+    batch: Batch | Plan | None = platform.ledger.find_open_batch(platform.rules.name)
     if batch is None:
         try:
             batch = _plan_anew(platform, run, max_records, decision)
         except PositionConflictError:
             # Another run published in between; what it left is planned on top of it.
             batch = _plan_anew(platform, run, max_records, decision)
-    if batch is None:
-        return None
+    if isinstance(batch, Plan):
+        return batch
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, platform.ledger.load_checks(batch.batch_id))
     _require_within(batch, max_records)
     if decision is not None:
-        platform.decisions.trigger(batch.batch_id, decision)
+        _record_trigger(platform, batch, decision)
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
     platform.crash("plan_stored")
     return batch
 
 
-def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: Decision | None) -> Batch | None:
-    planned = preview(platform, max_records)
+def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: Decision | None) -> Batch | Plan:
+    planned = preview(platform, max_records, None if decision is None else 1)
     platform.ledger.note_held_back(platform.rules.name, planned.stable_offset_by_held_back)
     if not planned.is_empty:
         if planned.size:
@@ -124,8 +140,17 @@ def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: 
         return platform.ledger.store_plan(platform.rules.name, planned, run, decision)
     # Otherwise a start at the end of the log would be chosen anew, further on, at every run.
     platform.ledger.store_first_positions(platform.rules.name, planned.first_positions)
-    logger.info("%s: nothing to do, %d records unread", platform.rules.name, planned.lag_left_records)
-    return None
+    logger.info("%s: nothing to do, %s", platform.rules.name, describe_idle(planned, platform.rules.limits))
+    return planned
+
+
+def _record_trigger(platform: Platform, batch: Batch, decision: Decision) -> None:
+    """Record who triggered the run, unless the plan was stored with it: each decision waits for publications."""
+    recorded = platform.decisions.load_decisions(batch.batch_id)
+    if not any(
+        each.kind == DecisionKind.TRIGGER and Decision(each.decided_by, each.reason) == decision for each in recorded
+    ):
+        platform.decisions.trigger(batch.batch_id, decision)
 
 
 def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:

@@ -215,8 +215,8 @@ class Ledger(Protocol):
         """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
 
         Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
-        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. Raises
-        PipelinePausedError, except for a dry run, which publishes nothing.
+        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. A dry run publishes
+        nothing: it discards dry runs only, and does not raise PipelinePausedError as others do.
         """
 
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
@@ -272,8 +272,18 @@ class Ledger(Protocol):
     def load_reported_rows(self, attempt: Attempt) -> int:
         """Return what ``mark_staged`` recorded."""
 
-    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
-        """Store balances and results; the batch becomes audited, or blocked when a check failed. Raises FencedError."""
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
+        """Store balances and results; the batch becomes audited, or blocked when a check failed.
+
+        ``expected`` is the state that the batch has to be in: an audited one may be audited again, and gets the new
+        numbers in place of the old ones. Raises FencedError.
+        """
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
         """Let the audited batch wait for a person, because of what became known only after its audit.
@@ -379,7 +389,8 @@ class Decisions(Protocol):
 
         The open live batch is discarded. With ``truncate`` the target is emptied by it in the same transaction, and
         batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
-        else has rewound the pipeline since the rewind was resolved.
+        else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
+        unseen (``rewind.require_checked``).
         """
 
     def pause(self, pipeline: str, decision: Decision) -> Decided:

@@ -9,7 +9,7 @@ Worked example, timestamps of ``orders[0]``: 10:05, 10:01, 11:00, 10:59. The off
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from batchledger.batch import Batch, DeliveryMode, Lane, LogState, Position, QuarantinedRecord, RecordOrigin
@@ -92,18 +92,34 @@ def resolve_window(
     A range that begins where the log does may have lost its beginning: the records before it could belong to the window
     as well, and nobody can tell any more. Everything below the log start then counts as expired. Of an empty partition
     nobody can tell for any window, that of today included.
+
+    A limit: where timestamps are out of order, records of a window that begins beyond the log start may be gone too,
+    and nothing that Kafka still holds tells of it. Of 13:00, 11:00, 11:30, 12:30 the first has expired; the window
+    12:00 to 15:00 is ``3..4``, and its record of 13:00 is not missed.
     """
     ranges, expired, empty = [], [], []
     for partition, held in sorted(log.log_by_partition.items()):
-        start = min(since_by_partition.get(partition, held.end), held.end)
+        start = max(min(since_by_partition.get(partition, held.end), held.end), held.log_start)
         until = min(until_by_partition.get(partition, held.end), held.end)
         if start < until:
             ranges.append(OffsetRange(partition, start, until))
         if start <= held.log_start and held.log_start > 0:
             expired.append(OffsetRange(partition, 0, held.log_start))
-            if held.log_start == held.end:
+            if held.log_start >= held.end:
                 empty.append(partition)
     return ResolvedReplay(tuple(ranges), tuple(expired), tuple(empty))
+
+
+def raise_log_starts(log: LogState, later: LogState) -> LogState:
+    """Return the log with the ends that it had, and the starts that it has later: what expired between is gone.
+
+    Offsets of moments are looked up between the two: expiry moves what is found, so the earlier start would not tell.
+    """
+    raised = {
+        each: replace(held, log_start=max(held.log_start, later.log_by_partition[each].log_start))
+        for each, held in log.log_by_partition.items()
+    }
+    return replace(log, log_by_partition=raised)
 
 
 def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -> ResolvedReplay:

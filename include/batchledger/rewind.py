@@ -14,7 +14,15 @@ from typing import Literal
 
 from batchledger.batch import LogState, Position
 from batchledger.errors import DecisionRefusedError, ExpiredError, PositionConflictError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, intersect
+from batchledger.offsets import (
+    OffsetRange,
+    TopicPartition,
+    count_offsets,
+    describe_ranges,
+    find_gaps,
+    intersect,
+    merge_ranges,
+)
 from batchledger.planning import StartPolicy
 
 Offsets = Mapping[TopicPartition, int]
@@ -34,10 +42,14 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRewind:
-    """Where the positions go, chosen while the pipeline was in ``epoch``; it is refused in any other."""
+    """Where the positions go, chosen while the pipeline was in ``epoch``; it is refused in any other.
+
+    ``given_up`` are the offsets whose rows may go with the table although nobody can read them again.
+    """
 
     epoch: int
     next_offset_by_partition: Offsets
+    given_up: tuple[OffsetRange, ...] = ()
 
 
 def resolve_rewind(
@@ -69,13 +81,22 @@ def resolve_rewind(
 
 def check_truncation(
     pipeline: str, rewind: Rewind, offsets: Offsets, held: Sequence[OffsetRange], log: LogState
-) -> None:
-    """Raise when rows would be removed that are not read again.
+) -> tuple[OffsetRange, ...]:
+    """Return the held offsets that are given up for good when the table is emptied: Kafka holds them no more.
 
-    DecisionRefusedError: of offsets before the new ones. ExpiredError: of offsets that Kafka does not hold any more.
+    Raises when rows would be removed that are not read again. DecisionRefusedError: of offsets before the new ones, or
+    of topics that the pipeline does not read any more. ExpiredError: of what is given up, unless the rewind allows it.
     """
-    if not rewind.truncate:
-        return
+    unread = [each for each in held if each.partition not in offsets]
+    if unread:
+        topics = ", ".join(sorted({each.partition.topic for each in unread}))
+        raise DecisionRefusedError(
+            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(unread):,} offsets of "
+            f"{topics}, which {pipeline} does not read any more: {describe_ranges(unread)}. Nothing was changed. Leave "
+            "--truncate out: rows are then replaced as they are read again. To read these again as well, name their "
+            "topic in source.topics.",
+            ranges=[str(each) for each in unread],
+        )
     starts = {each: state.log_start for each, state in log.log_by_partition.items()}
     before = [OffsetRange(each, min(starts.get(each, offset), offset), offset) for each, offset in offsets.items()]
     kept = intersect(held, before)
@@ -93,6 +114,24 @@ def check_truncation(
             f"Kafka has removed: {describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
             "--truncate out to keep these rows, or give them up for good: --allow-expired.",
             ranges=[str(each) for each in gone],
+        )
+    return tuple(gone)
+
+
+def require_checked(pipeline: str, rewind: ResolvedRewind, held: Sequence[OffsetRange]) -> None:
+    """Raise PositionConflictError when emptying the table would remove rows that nobody reads again or has given up.
+
+    What ``check_truncation`` looked at may have grown since: a replay of older offsets publishes at any time.
+    """
+    again_from = rewind.next_offset_by_partition
+    unread = [each for each in held if each.partition not in again_from]
+    before = intersect(held, [OffsetRange(each, 0, offset) for each, offset in again_from.items()])
+    unseen = find_gaps(rewind.given_up, within=merge_ranges([*unread, *before]))
+    if unseen:
+        raise PositionConflictError(
+            f"--truncate refused: while the rewind of {pipeline} was checked, {describe_ranges(unseen)} came into its "
+            "table, and would not be read again. Nothing was changed; ask for the rewind again: it is checked anew.",
+            ranges=[str(each) for each in unseen],
         )
 
 

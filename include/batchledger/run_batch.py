@@ -28,10 +28,12 @@ from batchledger.batch import (
     blocked,
     fenced_by,
     never_published,
+    stage_again,
 )
 from batchledger.checking import CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
+    AuditOutdatedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
@@ -64,6 +66,7 @@ from batchledger.replay import (
 logger = logging.getLogger(__name__)
 
 OFFENDERS_SHOWN = 20
+AUDITS_WHILE_PUBLISHING = 5
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
@@ -105,38 +108,8 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     if is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
     attempt = own_attempt(platform, batch, run, BatchState.STAGED)
-    try:
-        facts = _gather_facts(platform, attempt)
-    except StagingLostError as error:
-        # Whoever superseded this attempt has removed its tables.
-        found = platform.ledger.load_batch(batch_id)
-        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
-    balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
-    positions = _positions_of(batch, platform.ledger) if batch.lane is Lane.LIVE else None
-    reported = platform.ledger.load_reported_rows(attempt)
-    if reported > 0 and not any(each.staged for each in facts):
-        raise StagingLostError(
-            f"{batch.label}: {reported} rows were staged by attempt {attempt.number} and all are gone; a crash of the "
-            "database empties unlogged tables. Nothing is visible; the next run stages the batch again (S113).",
-            batch_id=batch_id,
-        )
-    checks = platform.make_auditor().judge(facts, balances, positions, reported)
-    if not all(check.passed for check in checks):
-        checks = _with_offenders(checks, platform, attempt)
-    try:
-        batch = platform.ledger.record_audit(attempt, balances, checks)
-    except FencedError:
-        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
-        batch = platform.ledger.load_batch(batch_id)
-        if is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
-            return batch
-        leave_if_superseded(platform, attempt, batch)
-        raise
-    platform.crash("audited")
-    if batch.state is BatchState.BLOCKED:
-        raise blocked(batch, checks)
-    logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
-    if batch.lane is Lane.REPLAY and not batch.is_dry_run:
+    batch = _judge(platform, attempt, BatchState.STAGED)
+    if batch.state is BatchState.AUDITED and batch.lane is Lane.REPLAY and not batch.is_dry_run:
         _tell_what_would_differ(platform, attempt)
     return batch
 
@@ -145,7 +118,8 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     """Make rows, quarantine and positions visible as the delivery mode says, then clean up.
 
     exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
-    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up.
+    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. Where
+    another batch has changed what a duplicate is since the audit, the staged rows are audited again.
     """
     batch = load_batch(platform, batch_id)
     if batch.is_dry_run:
@@ -153,7 +127,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     if not is_published_by(batch, run):
         attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
         try:
-            deliver(platform, attempt)
+            _deliver(platform, attempt)
         except TargetRefusedError as error:
             # Tried again it would be refused again: a person has to change the table, the transform or the records.
             raise _block(
@@ -209,6 +183,67 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     (stage_step or stage)(platform, batch_id, run)
     audit(platform, batch_id, run)
     return publish(platform, batch_id, run)
+
+
+def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
+    """Judge what is staged and store the result; ``state`` is the one that the batch has to be in until then.
+
+    Returns the batch as a twin of this very step has left it, if one was faster.
+    """
+    batch = attempt.batch
+    try:
+        facts = _gather_facts(platform, attempt)
+    except StagingLostError as error:
+        # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
+        found = platform.ledger.load_batch(batch.batch_id)
+        if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
+            return found
+        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
+    balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
+    positions = _positions_of(batch, platform.ledger) if batch.lane is Lane.LIVE else None
+    reported = platform.ledger.load_reported_rows(attempt)
+    if reported > 0 and not any(each.staged for each in facts):
+        raise StagingLostError(
+            f"{batch.label}: {reported} rows were staged by attempt {attempt.number} and all are gone; a crash of the "
+            f"database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
+            batch_id=batch.batch_id,
+        )
+    checks = platform.make_auditor().judge(facts, balances, positions, reported)
+    if not all(check.passed for check in checks):
+        checks = _with_offenders(checks, platform, attempt)
+    try:
+        batch = platform.ledger.record_audit(attempt, balances, checks, state)
+    except FencedError:
+        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
+        batch = platform.ledger.load_batch(batch.batch_id)
+        if is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
+            return batch
+        leave_if_superseded(platform, attempt, batch)
+        raise
+    platform.crash("audited")
+    if batch.state is BatchState.BLOCKED:
+        raise blocked(batch, checks)
+    logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
+    return batch
+
+
+def _deliver(platform: Platform, attempt: Attempt) -> None:
+    """Deliver what the audit has accepted; where that is not the same any more, audit what is staged again first.
+
+    With ``dedupe`` every batch that is published in between may change which rows are duplicates. The staging is as it
+    was, and the new result takes the old one's place in one transaction: the batch is audited all the time, so whoever
+    dies here leaves nothing to repair. Raises AuditOutdatedError, with which the step may be repeated, when others were
+    faster each time.
+    """
+    for _ in range(AUDITS_WHILE_PUBLISHING):
+        try:
+            deliver(platform, attempt)
+        except AuditOutdatedError as error:
+            logger.warning("%s It is audited again.", error)
+            _judge(platform, attempt, BatchState.AUDITED)
+        else:
+            return
+    deliver(platform, attempt)
 
 
 def _tell_what_would_differ(platform: Platform, attempt: Attempt) -> None:

@@ -67,7 +67,8 @@ class RunFacts:
     """What Airflow tells a task of its run.
 
     ``interval`` is None for runs without a logical date. ``times_cleared`` counts how often somebody had the run, or
-    a part of it, done again. ``created_by`` is None for scheduled runs.
+    a part of it, done again. ``created_by`` is None for scheduled runs. ``started_at`` is the same for all tasks of the
+    run and all their tries, and tells the run from a deleted one of the same id.
     """
 
     run_id: str
@@ -75,6 +76,17 @@ class RunFacts:
     interval: tuple[datetime, datetime] | None = None
     times_cleared: int = 0
     created_by: str | None = None
+    started_at: datetime | None = None
+
+    @property
+    def request(self) -> str:
+        """What tells a request from another one, and stays the same when a task is tried again.
+
+        A run that is cleared asks anew, and so does one that is created again under the id of a deleted one: those of
+        backfills are made of the interval, and nothing else.
+        """
+        started = f"@{self.started_at.isoformat()}" if self.started_at else ""
+        return f"{self.run_id}#{self.times_cleared}{started}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,7 @@ def _republish(
     replay, decision = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given), _decide(run, reason)
     if Field.DRY_RUN in given:
         return Rehearse(replay, decision)
-    return Republish(replay, decision, key=f"{run.run_id}#{run.times_cleared}")
+    return Republish(replay, decision, key=run.request)
 
 
 def _decide(run: RunFacts, reason: str) -> Decision:

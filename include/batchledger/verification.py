@@ -1,11 +1,12 @@
 """Prove I1, I2, I7 and I8 over the whole history of a pipeline, and that the target holds what the ledger says. Pure.
 
 The proof trusts nothing that a publication has checked before: it starts again from the published ranges, the positions
-and the counts found in the target.
+and the counts found in the target. It judges one look: ``proof.py`` looks again where something was published between
+reading the ledger and counting the target.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import Lane, Position
@@ -64,6 +65,23 @@ class PublishedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedHistory:
+    """What the ledger says of one pipeline at one moment.
+
+    ``quarantined`` and ``duplicates`` are how many records are set aside and listed. ``visible_early`` are the open
+    batches whose rows are committed while the position is not yet (at_least_once); a blocked one is not among them:
+    nobody is about to publish it.
+    """
+
+    positions: Sequence[Position]
+    ranges: Sequence[PublishedRange]
+    quarantined: Mapping[TargetKey, int] = field(default_factory=dict)
+    duplicates: Mapping[TargetKey, int] = field(default_factory=dict)
+    epoch: int = 0
+    visible_early: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that contradicts the promise; ``invariant`` is I1, I2, I3, I7 or I8, else the table that is wrong."""
 
@@ -98,40 +116,62 @@ class Verification:
 
 def verify_history(
     pipeline: str,
-    positions: Sequence[Position],
-    published: Sequence[PublishedRange],
+    history: PublishedHistory,
     target: Mapping[TargetKey, TargetCount],
-    quarantined: Mapping[TargetKey, int],
-    *,
-    duplicates: Mapping[TargetKey, int],
     mode: SinkMode = SinkMode.APPEND,
-    epoch: int = 0,
 ) -> Verification:
-    """Compare positions, published ranges, target, quarantine and duplicates; report every contradiction.
+    """Compare ledger and target, between which nothing was published; report every contradiction."""
+    in_target = check_target(history, target, mode)
+    return conclude(pipeline, history, target, mode, [each for found in in_target.values() for each in found])
 
-    ``epoch`` is the pipeline's present one. A target that is updated by key holds at most the rows that a batch
-    accepted: later ones may have replaced them.
+
+def check_target(
+    history: PublishedHistory, target: Mapping[TargetKey, TargetCount], mode: SinkMode
+) -> dict[TargetKey, tuple[Finding, ...]]:
+    """Return what contradicts the promise in the target, by batch and partition; only those that have findings.
+
+    A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
+    Rows of a batch that is between its two commits are left to the next proof.
     """
-    live = [each for each in published if each.lane is Lane.LIVE]
-    claims = _sum_claims(published)
+    claims = _sum_claims(history.ranges)
+    none = TargetCount(0, 0, 0, 0)
+    found = {key: tuple(_check_claim(key, claim, target.get(key, none), mode)) for key, claim in claims.items()}
+    for key, count in target.items():
+        batch_id, partition = key
+        if key not in claims and batch_id not in history.visible_early:
+            detail = f"{count.rows} rows that no published batch accounts for"
+            found[key] = (Finding("target", f"batch {batch_id}, {partition}", detail),)
+    return {key: findings for key, findings in found.items() if findings}
+
+
+def conclude(
+    pipeline: str,
+    history: PublishedHistory,
+    target: Mapping[TargetKey, TargetCount],
+    mode: SinkMode,
+    in_target: Iterable[Finding],
+) -> Verification:
+    """Put what was found in the target together with what the ledger itself shows, which is of one moment."""
+    live = [each for each in history.ranges if each.lane is Lane.LIVE]
+    claims = _sum_claims(history.ranges)
     findings = (
-        *_check_contiguous(positions, live, epoch),
+        *_check_contiguous(history.positions, live, history.epoch),
         *_check_disjoint(live),
-        *_check_held_once(published, [each.range for each in live if each.epoch == epoch]),
-        *_check_balances(published),
-        *_check_target(claims, target, mode),
-        *_check_quarantine(claims, quarantined),
-        *_check_duplicates(claims, duplicates),
+        *_check_held_once(history.ranges, [each.range for each in live if each.epoch == history.epoch]),
+        *_check_balances(history.ranges),
+        *in_target,
+        *_check_quarantine(claims, history.quarantined),
+        *_check_duplicates(claims, history.duplicates),
     )
     return Verification(
         pipeline=pipeline,
         mode=mode,
-        batches=len({each.batch_id for each in published}),
-        ranges=len(published),
-        offsets=sum(len(each.range) for each in published),
-        rows=sum(count.rows for count in target.values()),
-        quarantined=sum(quarantined.values()),
-        accepted_loss=sum(each.accepted_loss for each in published),
+        batches=len({each.batch_id for each in history.ranges}),
+        ranges=len(history.ranges),
+        offsets=sum(len(each.range) for each in history.ranges),
+        rows=sum(count.rows for (batch_id, _), count in target.items() if batch_id not in history.visible_early),
+        quarantined=sum(history.quarantined.values()),
+        accepted_loss=sum(each.accepted_loss for each in history.ranges),
         findings=findings,
     )
 
@@ -193,36 +233,27 @@ def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
             yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {each.unexplained} offsets unexplained")
 
 
-def _check_target(
-    claims: Mapping[TargetKey, _Claim], target: Mapping[TargetKey, TargetCount], mode: SinkMode
-) -> Iterator[Finding]:
-    for key, claim in claims.items():
-        found = target.get(key, TargetCount(0, 0, 0, 0))
-        expected = claim.left.rows
-        where = f"batch {key[0]}, {claim.where or key[1]}"
-        if expected and not claim.has_rows:
-            lost = f"the position has moved, but its {expected} rows were never written"
-            yield Finding("I3", where, f"{lost}, or are being written right now")
-            continue
-        if found.rows > expected or (mode is SinkMode.APPEND and found.rows != expected):
-            yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
-        if found.distinct_offsets != found.rows:
-            yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
-        if found.repeated_keys:
-            yield Finding("target", where, f"{found.repeated_keys} rows have a key that another row has too")
-        is_inside = claim.held and all(
-            min(each.start for each in claim.held) <= offset < max(each.until for each in claim.held)
-            for offset in (found.first_offset, found.last_offset)
+def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, mode: SinkMode) -> Iterator[Finding]:
+    expected = claim.left.rows
+    where = f"batch {key[0]}, {claim.where or key[1]}"
+    if expected and not claim.has_rows:
+        lost = f"the position has moved, but its {expected} rows were never written"
+        yield Finding("I3", where, f"{lost}, or are being written right now")
+        return
+    if found.rows > expected or (mode is SinkMode.APPEND and found.rows != expected):
+        yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
+    if found.distinct_offsets != found.rows:
+        yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
+    if found.repeated_keys:
+        yield Finding("target", where, f"{found.repeated_keys} rows have a key that another row has too")
+    is_inside = claim.held and all(
+        min(each.start for each in claim.held) <= offset < max(each.until for each in claim.held)
+        for offset in (found.first_offset, found.last_offset)
+    )
+    if found.rows and not is_inside:
+        yield Finding(
+            "target", where, f"rows from {found.first_offset} to {found.last_offset} lie outside of the range"
         )
-        if found.rows and not is_inside:
-            yield Finding(
-                "target", where, f"rows from {found.first_offset} to {found.last_offset} lie outside of the range"
-            )
-    for (batch_id, partition), found in target.items():
-        if (batch_id, partition) not in claims:
-            yield Finding(
-                "target", f"batch {batch_id}, {partition}", f"{found.rows} rows that no published batch accounts for"
-            )
 
 
 def _check_quarantine(claims: Mapping[TargetKey, _Claim], quarantined: Mapping[TargetKey, int]) -> Iterator[Finding]:

@@ -27,12 +27,13 @@ from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import list_batches_that_may_show_rows, load_published_history
+from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.pipeline import Platform, StageStep
 from batchledger.ports import Auditor, CrashHook, Stager, no_crash
+from batchledger.proof import prove
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import Verification, verify_history
+from batchledger.verification import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,22 +108,16 @@ def choose_stage_step(pipeline: PipelineConfig) -> StageStep:
 
 
 def verify_pipeline(pipeline: PipelineConfig) -> Verification:
-    """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger."""
+    """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger.
+
+    Raises UnsettledError when replays did not let it come to an end.
+    """
     dsn = ledger_dsn(pipeline)
-    history = load_published_history(dsn, pipeline.name)
-    target = _build_sink(pipeline, dsn).count_target(pipeline.name)
-    # A batch that was published between the two reads, or is between its two commits, is left to the next proof.
-    unsettled = list_batches_that_may_show_rows(dsn, pipeline.name) - {each.batch_id for each in history.ranges}
-    target = {key: count for key, count in target.items() if key[0] not in unsettled}
-    return verify_history(
+    return prove(
         pipeline.name,
-        history.positions,
-        history.ranges,
-        target,
-        history.quarantined,
-        duplicates=history.duplicates,
-        mode=pipeline.sink.mode,
-        epoch=history.epoch,
+        partial(load_published_history, dsn, pipeline.name),
+        partial(_build_sink(pipeline, dsn).count_target, pipeline.name),
+        pipeline.sink.mode,
     )
 
 

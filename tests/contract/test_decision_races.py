@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from batchledger.batch import Attempt, BatchState, Decided, Decision
-from batchledger.errors import DecisionRefusedError
+from batchledger.errors import DecisionRefusedError, PositionConflictError
 from batchledger.ledger import decisions
 from batchledger.ledger.rows import load_batch
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -101,6 +101,33 @@ def test_negative_control_without_locks_a_rewind_discards_a_batch_that_is_publis
     attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
     assert decide_within_publication(warehouse, attempt, lambda: rewind(warehouse)).result().is_new
     assert "target" in {each.invariant for each in warehouse.prove().findings}
+
+
+def empty_from_the_second_range_on(warehouse: PostgresWarehouse) -> Decided:
+    """What it was checked against held nothing before."""
+    asked = ResolvedRewind(0, {ORDERS_0: SECOND.start})
+    return warehouse.decisions.rewind(warehouse.pipeline, asked, BY_ANA, warehouse.sink.truncate)
+
+
+def test_truncation_that_waited_for_a_replay_of_history_leaves_its_rows(warehouse: PostgresWarehouse) -> None:
+    life.take_to_published(warehouse, SECOND)
+    replay = life.take_replay_to_audited(warehouse, FIRST)
+    rewound = decide_within_publication(warehouse, replay, lambda: empty_from_the_second_range_on(warehouse))
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.3 came into its table"):
+        rewound.result()
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST, SECOND])
+    assert warehouse.prove().holds
+
+
+def test_negative_control_unchecked_a_truncation_removes_a_replay_that_it_waited_for(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.take_to_published(warehouse, SECOND)
+    replay = life.take_replay_to_audited(warehouse, FIRST)
+    monkeypatch.setattr(decisions, "require_checked", lambda *_: None)
+    rewound = decide_within_publication(warehouse, replay, lambda: empty_from_the_second_range_on(warehouse))
+    assert rewound.result().is_new
+    assert life.target_coordinates(warehouse) == []
 
 
 def test_negative_control_without_the_epoch_a_rewind_is_overruled_unseen(

@@ -65,11 +65,15 @@ def give_up(
 
 
 def rewind(
-    warehouse: Warehouse, to: Mapping[TopicPartition, int], truncate: bool = False, epoch: int | None = None
+    warehouse: Warehouse,
+    to: Mapping[TopicPartition, int],
+    truncate: bool = False,
+    epoch: int | None = None,
+    given_up: tuple[OffsetRange, ...] = (),
 ) -> Decided:
     present = warehouse.decisions.load_epoch(warehouse.pipeline) if epoch is None else epoch
     empty = warehouse.sink.truncate if truncate else None
-    return warehouse.decisions.rewind(warehouse.pipeline, ResolvedRewind(present, to), BY_ANA, empty)
+    return warehouse.decisions.rewind(warehouse.pipeline, ResolvedRewind(present, to, given_up), BY_ANA, empty)
 
 
 def assert_proved(warehouse: Warehouse) -> None:
@@ -578,6 +582,25 @@ def test_truncating_rewind_can_be_repeated(warehouse: Warehouse) -> None:
     assert warehouse.decisions.load_epoch(warehouse.pipeline) == 2
 
 
+def test_truncation_that_would_take_rows_unseen_is_refused_and_nothing_is_rewound(warehouse: Warehouse) -> None:
+    """Something came in between; what was given up by name may go, and what is read again."""
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 3, 6), OTHER)
+    replay = life.take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 1, 4), run="history")
+    life.publish(warehouse, replay)
+    to = {ORDERS_0: 3, ORDERS_1: 10}
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] 1\.\.3 came into its table"):
+        rewind(warehouse, to, truncate=True)
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] 2\.\.3 came into its table"):
+        rewind(warehouse, to, truncate=True, given_up=(OffsetRange(ORDERS_0, 0, 2),))
+    with pytest.raises(PositionConflictError, match=r"orders\[1\] 10\.\.12 came into its table"):
+        rewind(warehouse, {ORDERS_0: 1}, truncate=True)
+    assert life.next_offsets(warehouse) == {ORDERS_0: 6, ORDERS_1: 12}
+    assert life.target_coordinates(warehouse) == life.rows_of([OffsetRange(ORDERS_0, 1, 6), OTHER])
+    assert rewind(warehouse, to, truncate=True, given_up=(OffsetRange(ORDERS_0, 0, 3),)).is_new
+    assert life.target_coordinates(warehouse) == []
+    assert_proved(warehouse)
+
+
 def test_truncation_of_a_table_that_is_not_the_pipelines_own_is_refused_and_nothing_is_rewound(
     warehouse: Warehouse,
 ) -> None:
@@ -660,7 +683,7 @@ REHEARSED: dict[str, Callable[[Warehouse, Attempt], Decided]] = {
     "discard": lambda w, blocked: w.decisions.rehearsal.discard(blocked.batch.batch_id, BY_ANA),
     "retake": lambda w, blocked: w.decisions.rehearsal.retake(blocked.batch.batch_id, "by-hand", BY_ANA),
     "rewind": lambda w, _: w.decisions.rehearsal.rewind(
-        w.pipeline, ResolvedRewind(0, {ORDERS_0: 0}), BY_ANA, w.sink.truncate
+        w.pipeline, ResolvedRewind(0, {ORDERS_0: 0, ORDERS_1: 10}), BY_ANA, w.sink.truncate
     ),
     "pause": lambda w, _: w.decisions.rehearsal.pause(w.pipeline, BY_ANA),
 }

@@ -212,6 +212,42 @@ def test_audit_results_are_stored_and_loaded(warehouse: Warehouse) -> None:
     assert list(warehouse.ledger.load_checks(batch.batch_id)) == checks
 
 
+def test_audited_attempt_may_be_audited_again_and_keeps_the_new_numbers(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    ledger, (balance,) = warehouse.ledger, life.balance(warehouse, attempt)
+    ledger.record_audit(attempt, [replace(balance, accepted=2, filtered=1)], [life.PASSED])
+    again = replace(life.PASSED, detail="looked at again")
+    batch = ledger.record_audit(attempt, [balance], [again], BatchState.AUDITED)
+    assert (batch.state, batch.attempt) == (BatchState.AUDITED, attempt.number)
+    assert list(ledger.load_checks(batch.batch_id)) == [again]
+    assert life.publish(warehouse, attempt) == 3
+
+
+def test_audit_again_may_block_the_batch(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    balances = life.balance(warehouse, attempt)
+    batch = warehouse.ledger.record_audit(attempt, balances, [life.FAILED], BatchState.AUDITED)
+    assert batch.state is BatchState.BLOCKED
+    assert list(warehouse.ledger.load_checks(batch.batch_id)) == [life.FAILED]
+
+
+@pytest.mark.parametrize("state", ["staged", "blocked", "published", "taken over"])
+def test_i4_only_the_attempt_that_is_audited_may_be_audited_again(warehouse: Warehouse, state: str) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    balances = life.balance(warehouse, attempt)
+    if state != "staged":
+        life.audit(warehouse, attempt, life.FAILED if state == "blocked" else life.PASSED)
+    if state == "published":
+        life.publish(warehouse, attempt)
+    if state == "taken over":
+        life.audit(warehouse, life.stage(warehouse, attempt.batch, "run-2"))
+    before = warehouse.ledger.load_batch(attempt.batch.batch_id)
+    with pytest.raises(FencedError):
+        warehouse.ledger.record_audit(attempt, balances, [life.FAILED], BatchState.AUDITED)
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id) == before
+    assert life.FAILED not in warehouse.ledger.load_checks(attempt.batch.batch_id) or state == "blocked"
+
+
 def test_one_failed_check_blocks_the_batch(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     results = [CheckResult("a_check", Outcome.PASSED, "fine"), life.FAILED]

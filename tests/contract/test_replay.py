@@ -8,6 +8,7 @@ from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange, L
 from batchledger.errors import FencedError, PositionConflictError
 from batchledger.ledger.history import load_batch_history
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
 from batchledger.record_rules import Deduplication
 from tests.contract.life import (
     apply,
@@ -246,6 +247,20 @@ def test_run_that_is_asked_anew_gives_its_open_replay_up(warehouse: Warehouse) -
     with pytest.raises(FencedError, match="rows that it would have replaced stay") as told:
         warehouse.ledger.open_attempt(first.batch_id, "again")
     assert "planned again" not in str(told.value)
+
+
+def test_dry_run_leaves_the_open_replay_of_its_run_alone_and_gives_up_the_dry_run_before(warehouse: Warehouse) -> None:
+    published_history(warehouse)
+    replay = store_replay(warehouse, MIDDLE, key="again+0")
+    rehearsal = Plan((MIDDLE,), 0, lane=Lane.REPLAY, is_dry_run=True)
+    first, second = (
+        warehouse.ledger.store_replay(warehouse.pipeline, rehearsal, "again", Decision("ana", "a look"), None)
+        for _ in range(2)
+    )
+    assert warehouse.ledger.find_open_replays(warehouse.pipeline, "again") == [replay, second]
+    assert warehouse.ledger.load_batch(first.batch_id).state is BatchState.DISCARDED
+    real = store_replay(warehouse, MIDDLE, key="again+1")
+    assert warehouse.ledger.find_open_replays(warehouse.pipeline, "again") == [real]
 
 
 def test_attempt_of_a_replay_that_was_asked_anew_ends_fenced(warehouse_dsn: str) -> None:

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from batchledger.accounting import TargetCount
 from batchledger.batch import DecisionRecord, TopicIdentity
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
@@ -20,13 +22,14 @@ from batchledger.ledger.history import list_decisions, load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Decisions, Evidence, Ledger, Sink
+from batchledger.proof import prove
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import Verification, verify_history
-from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey
+from batchledger.verification import PublishedHistory, TargetKey, Verification
+from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
-from tests.fakes.history import prove
+from tests.fakes.history import load_published_history as load_memory_history
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 
@@ -37,6 +40,7 @@ class Warehouse(Protocol):
     """A ledger with its evidence and a sink over one database, empty for each test."""
 
     pipeline: str
+    upsert: Upsert | None
 
     @property
     def ledger(self) -> Ledger: ...
@@ -86,11 +90,23 @@ class Warehouse(Protocol):
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
 
+    def load_published_history(self) -> PublishedHistory:
+        """The material of the proof."""
+
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        """Remove one row from the target behind the ledger's back."""
+
     def prove(self) -> Verification:
         """Prove the invariants over the whole history of the pipeline."""
 
     def lose_staging(self) -> None:
         """Empty every staging table, as a crash of the database does with unlogged ones."""
+
+
+def prove_with(warehouse: Warehouse, count_target: Callable[[], Mapping[TargetKey, TargetCount]]) -> Verification:
+    """Prove the pipeline of a warehouse; ``count_target`` may let something happen before it counts."""
+    mode = SinkMode.UPSERT if warehouse.upsert else SinkMode.APPEND
+    return prove(warehouse.pipeline, warehouse.load_published_history, count_target, mode)
 
 
 def _unique(prefix: str) -> str:
@@ -176,8 +192,17 @@ class MemoryWarehouse:
         with self.database.transaction() as tables:
             tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
 
+    def load_published_history(self) -> PublishedHistory:
+        return load_memory_history(self.database, self.pipeline)
+
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        with self.database.transaction() as tables:
+            target = tables.targets[self.table]
+            left = tuple(row for row in target.rows if coordinate_of(row) != (partition, offset))
+            tables.targets[self.table] = replace(target, rows=left)
+
     def prove(self) -> Verification:
-        return prove(self.sink, self.pipeline)
+        return prove_with(self, partial(self.sink.count_target, self.pipeline))
 
     def lose_staging(self) -> None:
         with self.database.transaction() as tables:
@@ -303,18 +328,16 @@ class PostgresWarehouse:
                 sql.SQL("create table {} (like {}.orders_before)").format(self._target, sql.Identifier(self.schema))
             )
 
+    def load_published_history(self) -> PublishedHistory:
+        return load_published_history(self.dsn, self.pipeline)
+
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        query = sql.SQL("delete from {} where (_topic, _partition, _offset) = (%s, %s, %s)").format(self._target)
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(query, [partition.topic, partition.partition, offset])
+
     def prove(self) -> Verification:
-        history = load_published_history(self.dsn, self.pipeline)
-        return verify_history(
-            self.pipeline,
-            history.positions,
-            history.ranges,
-            self.sink.count_target(self.pipeline),
-            history.quarantined,
-            duplicates=history.duplicates,
-            mode=SinkMode.UPSERT if self.upsert else SinkMode.APPEND,
-            epoch=history.epoch,
-        )
+        return prove_with(self, partial(self.sink.count_target, self.pipeline))
 
     def lose_staging(self) -> None:
         with psycopg.connect(self.dsn) as connection:

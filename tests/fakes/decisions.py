@@ -26,7 +26,7 @@ from batchledger.batch import (
 from batchledger.errors import TargetChangedError
 from batchledger.offsets import OffsetRange, find_gaps
 from batchledger.ports import Truncate
-from batchledger.rewind import ResolvedRewind, require_present
+from batchledger.rewind import ResolvedRewind, require_checked, require_present
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import (
     discard_batch,
@@ -182,6 +182,7 @@ class MemoryDecisions:
                 discard_batch(tables, open_batch, decision, self.clock())
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
+                require_checked(pipeline, rewind, _held(tables, pipeline))
                 effect |= effects.emptying(_truncate(tables, pipeline, truncate))
             tables.epochs[pipeline] = rewind.epoch + 1
             for partition, each in positions.items():

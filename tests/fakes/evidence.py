@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
+from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, is_over
@@ -91,4 +92,7 @@ class MemoryEvidence:
             tables.evidence = {key: held for key, held in tables.evidence.items() if not is_over(key, attempt)}
 
     def _held(self, attempt: Attempt) -> StoredEvidence:
-        return self.database.committed.evidence[attempt.batch.batch_id, attempt.number]
+        held = self.database.committed.evidence.get((attempt.batch.batch_id, attempt.number))
+        if held is None:
+            raise StagingLostError(f"{attempt.batch.label}: the evidence of attempt {attempt.number} is gone.")
+        return held

@@ -1,34 +1,45 @@
-"""The proof over a pipeline in memory: the material is put together here, the judgement is the real one."""
+"""The material of the proof of a pipeline in memory; the judgement is the real one."""
 
 from collections import Counter, defaultdict
+from functools import partial
 
 from batchledger.batch import BatchState
 from batchledger.offsets import count_offsets, find_gaps, intersect
+from batchledger.proof import prove as prove_pipeline
 from batchledger.record_rules import SinkMode
-from batchledger.verification import PublishedRange, Removed, TargetKey, Verification, verify_history
-from tests.fakes.database import StoredBatch, StoredReplacement, Tables
+from batchledger.verification import PublishedHistory, PublishedRange, Removed, TargetKey, Verification
+from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 from tests.fakes.sink import MemorySink
+
+_NOT_EARLY = {BatchState.PUBLISHED, BatchState.DISCARDED, BatchState.BLOCKED}
 
 
 def prove(sink: MemorySink, pipeline: str) -> Verification:
     """Prove the invariants over everything that the database of ``sink`` holds of the pipeline."""
-    tables = sink.database.committed
+    mode = SinkMode.UPSERT if sink.upsert else SinkMode.APPEND
+    load = partial(load_published_history, sink.database, pipeline)
+    return prove_pipeline(pipeline, load, partial(sink.count_target, pipeline), mode)
+
+
+def load_published_history(database: MemoryDatabase, pipeline: str) -> PublishedHistory:
+    """Return the material of the proof, of one moment."""
+    tables = database.committed
     quarantined: Counter[TargetKey] = Counter()
     for (owner, partition, _), row in tables.quarantine.items():
         if owner == pipeline:
             quarantined[row["batch_id"], partition] += 1
-    duplicates: Counter[TargetKey] = Counter(
-        (batch_id, partition) for batch_id, listed in tables.duplicates.items() for partition, _ in listed
-    )
-    return verify_history(
-        pipeline,
-        [position for (owner, _), position in sorted(tables.positions.items()) if owner == pipeline],
-        _list_published(tables, pipeline),
-        sink.count_target(pipeline),
-        quarantined,
-        duplicates=duplicates,
-        mode=SinkMode.UPSERT if sink.upsert else SinkMode.APPEND,
+    mine = [each for each in tables.batches.values() if each.batch.pipeline == pipeline]
+    return PublishedHistory(
+        positions=[position for (owner, _), position in sorted(tables.positions.items()) if owner == pipeline],
+        ranges=_list_published(tables, pipeline),
+        quarantined=quarantined,
+        duplicates=Counter(
+            (batch_id, partition) for batch_id, listed in tables.duplicates.items() for partition, _ in listed
+        ),
         epoch=tables.epochs.get(pipeline, 0),
+        visible_early=frozenset(
+            each.batch.batch_id for each in mine if each.has_rows and each.batch.state not in _NOT_EARLY
+        ),
     )
 
 

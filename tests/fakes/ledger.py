@@ -140,7 +140,7 @@ class MemoryLedger:
                 return already_stored
             if not plan.is_dry_run:
                 _require_running(tables, pipeline)
-            superseded = _find_open_replays(tables, pipeline, run)
+            superseded = filter(plan.supersedes, _find_open_replays(tables, pipeline, run))
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             batch = self._insert_batch(tables, pipeline, plan, run, key)
@@ -266,13 +266,20 @@ class MemoryLedger:
             raise fenced_by(found.batch, attempt)
         return found.reported_rows
 
-    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
-            found = self._own(tables, attempt, BatchState.STAGED)
+            found = self._own(tables, attempt, expected)
             batch = replace(found.batch, state=BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED)
             tables.batches[batch.batch_id] = replace(found, batch=batch, balances=tuple(balances))
-            tables.checks[batch.batch_id, attempt.number] = tuple(checks)
+            key, named = (batch.batch_id, attempt.number), {check.name for check in checks}
+            tables.checks[key] = (*(each for each in tables.checks.get(key, ()) if each.name not in named), *checks)
             return batch
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:

@@ -5,8 +5,11 @@ from collections import Counter
 
 import pytest
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
+from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.replay import Replay
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.integration.test_cli import ask, batchledger
@@ -80,6 +83,35 @@ def test_duplicate_that_is_no_longer_listed_is_found(workplace: Workplace) -> No
     (finding,) = verify_pipeline(pipeline.config).findings
     assert (finding.invariant, finding.where) == ("duplicate", f"batch {batch.batch_id}, {pipeline.name}[0] 0..3")
     assert batchledger("verify", pipeline.name).returncode == 1
+
+
+def test_backfill_runs_and_a_live_run_that_share_message_ids_do_not_fail_each_other(workplace: Workplace) -> None:
+    """All are audited before the first one is published, which makes the audits of the others outdated."""
+    pipeline = workplace.create(
+        partitions=1, source={"start": "latest"}, dedupe={"key": ["message_id"], "remember": "30d"}
+    )
+    pipeline.send_raw((0, json.dumps({"message_id": each}).encode()) for each in "abcabc")
+    assert plans.plan(pipeline.platform(), "first") is None
+    pipeline.send_raw((0, json.dumps({"message_id": each}).encode()) for each in "abd")
+    batch_ids = {}
+    for run, start, until in (("january", 0, 3), ("february", 3, 6)):
+        asked = Replay((OffsetRange(TopicPartition(pipeline.name, 0), start, until),))
+        replay = plans.plan_replay(pipeline.platform(), asked, run, Decision("ana", "history"), run)
+        assert replay is not None
+        batch_ids[run] = replay.batch_id
+    live = plans.plan(pipeline.platform(), "live")
+    assert live is not None
+    batch_ids["live"] = live.batch_id
+    for run, batch_id in batch_ids.items():
+        run_batch.stage(pipeline.platform(), batch_id, run)
+        run_batch.audit(pipeline.platform(), batch_id, run)
+    for run, batch_id in batch_ids.items():
+        assert run_batch.publish(pipeline.platform(), batch_id, run).attempt == 1
+    assert sorted(pipeline.query("select message_id from {target}")) == [("a",), ("b",), ("c",), ("d",)]
+    duplicates = {run: ask("batch", str(batch_id))["ranges"][0]["duplicates"] for run, batch_id in batch_ids.items()}
+    assert duplicates == {"january": 0, "february": 3, "live": 2}
+    assert verify_pipeline(pipeline.config).holds
+    assert pipeline.list_staging() == []
 
 
 FLIGHTS = {

@@ -245,10 +245,16 @@ def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(work
 class OvertakenLedger(PostgresLedger):
     """A ledger whose caller is always a moment later than a twin of the same Airflow task."""
 
-    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
         """Let the twin store its result first."""
-        super().record_audit(attempt, balances, checks)
-        return super().record_audit(attempt, balances, checks)
+        super().record_audit(attempt, balances, checks, expected)
+        return super().record_audit(attempt, balances, checks, expected)
 
     def publication(
         self, attempt: Attempt, expected: BatchState = BatchState.AUDITED

@@ -12,7 +12,7 @@ from tests.machine.schedules import CHOSEN, Choice, choose, play_in_memory, play
 from tests.machine.worlds import MemoryWorld, PostgresWorld
 
 SCHEDULES_IN_MEMORY = {DeliveryMode.EXACTLY_ONCE: 130, DeliveryMode.AT_LEAST_ONCE: 90, DeliveryMode.AT_MOST_ONCE: 90}
-SCHEDULES_ON_POSTGRES = {DeliveryMode.EXACTLY_ONCE: 4, DeliveryMode.AT_LEAST_ONCE: 2, DeliveryMode.AT_MOST_ONCE: 2}
+SCHEDULES_ON_POSTGRES = {DeliveryMode.EXACTLY_ONCE: 2, DeliveryMode.AT_LEAST_ONCE: 1, DeliveryMode.AT_MOST_ONCE: 1}
 LEAST_OFTEN = 10
 
 

@@ -1,7 +1,9 @@
 """The plan task as Airflow runs it, over a platform in memory: what ends as skipped, and what fails for good."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,12 @@ from airflow.sdk.execution_time.context import set_current_context
 from batchledger import airflow_tasks, run_batch
 from batchledger.batch import BatchState, Decision
 from batchledger.config import PipelineConfig
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.pipeline import Platform
+from batchledger.planning import Limits
+from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows, keep_all
-from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
+from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit, staged_twice
 
 ORDERS_0 = TopicPartition("orders", 0)
 CONFIG = PipelineConfig.model_validate(
@@ -23,6 +27,7 @@ CONFIG = PipelineConfig.model_validate(
 )
 RANGES = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "reason": "wrong rate"}
 DRY_RUN = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "dry_run": True}
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_BATCH = {"action": "one_batch", "max_records": 5, "reason": "a look"}
 
 
@@ -36,13 +41,19 @@ def world() -> World:
     return world
 
 
-def plan(platform: Platform, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> int:
+def plan(
+    platform: Platform,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any],
+    started_at: datetime = STARTED,
+    user: str | None = "ana",
+) -> int:
     """Run the task in a run that was triggered with these fields."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: platform)
     monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
     dag_run = SimpleNamespace(
-        run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name="ana",
-        data_interval_start=None, data_interval_end=None,
+        run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name=user,
+        data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
     with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
         return airflow_tasks.plan(CONFIG)
@@ -80,6 +91,15 @@ def test_paused_pipeline_may_be_looked_at(world: World, monkeypatch: pytest.Monk
         plan(world.process(), monkeypatch, DRY_RUN)
 
 
+def test_paused_pipeline_lets_a_planned_batch_be_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause lets what is planned be finished."""
+    world.produce(ORDERS_0, 10)
+    batch = stage_and_audit(world.process(), "before")
+    world.process().decisions.pause(PIPELINE, Decision("ana", "maintenance"))
+    again = {"action": "retry_batch", "batch_id": batch.batch_id, "reason": "its run is gone"}
+    assert plan(world.process(), monkeypatch, again) == batch.batch_id
+
+
 def test_dry_run_tells_the_outcome_in_the_log_and_ends_the_run_there(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,3 +132,47 @@ def test_dry_run_of_nothing_is_skipped_and_says_so(world: World, monkeypatch: py
     world.broker.partitions[ORDERS_0].log_start = 10
     with pytest.raises(AirflowSkipException, match="no record is left in what the run was asked"):
         plan(world.process(), monkeypatch, DRY_RUN | {"allow_expired": True})
+
+
+def test_replay_asked_for_by_a_run_that_was_deleted_and_created_again_is_published_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a backfill whose runs were deleted would find what it published the first time, and end at once."""
+    first = plan(world.process(), monkeypatch, RANGES)
+    run_batch.take_through(world.process(), first, "manual__1")
+    assert plan(world.process(), monkeypatch, RANGES) == first
+    again = plan(world.process(), monkeypatch, RANGES, STARTED + timedelta(days=1))
+    assert again != first
+    run_batch.take_through(world.process(), again, "manual__1")
+    assert {world.database.committed.batches[each].batch.state for each in (first, again)} == {BatchState.PUBLISHED}
+    rows = MemorySink(world.database, "orders").read_target()
+    assert Counter(row["_batch_id"] for row in rows) == {1: 6, again: 4}
+
+
+FEW = Limits(max_records=100, min_records=8, max_delay_seconds=3600)
+
+
+def test_run_that_leaves_too_few_records_waiting_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.limits = FEW
+    world.produce(ORDERS_0, 7)
+    with pytest.raises(AirflowSkipException, match=r"7 records wait: limits\.min_records is 8"):
+        plan(world.process(), monkeypatch, {}, user=None)
+    assert world.process().ledger.find_open_batch(PIPELINE) is None
+
+
+def test_run_without_anything_to_do_names_the_transactions_that_hold_records_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.broker.append_undecided(ORDERS_0, b'{"message_id": "x"}')
+    with pytest.raises(AirflowSkipException, match=r"every readable record .*hold records back from orders\[0\]@10 on"):
+        plan(world.process(), monkeypatch, {}, user=None)
+
+
+@pytest.mark.parametrize("fields", [{}, ONE_BATCH], ids=["catch_up", "one_batch"])
+def test_person_who_triggers_a_run_need_not_wait_for_more_records(
+    world: World, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    world.limits = FEW
+    world.produce(ORDERS_0, 5)
+    batch = world.process().ledger.load_batch(plan(world.process(), monkeypatch, fields))
+    assert count_offsets(batch.ranges) == 5

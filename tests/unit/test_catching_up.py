@@ -1,11 +1,15 @@
 """A backlog drains by itself, in batches whose size follows the target, one run after the other."""
 
+from dataclasses import dataclass, field, replace
+
 import pytest
 
 from batchledger import plans, run_batch
+from batchledger.batch import Decided, Decision
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.planning import Limits
 from tests.contract.warehouses import MemoryWarehouse
+from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.world import PIPELINE, World, assert_exactly_once
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -71,3 +75,26 @@ def test_runs_that_queue_behind_a_drained_backlog_find_nothing_and_store_nothing
     assert took == [15_000, 15_000, 0, 0, 0, 0]
     assert len(world.database.committed.batches) == 2
     assert_exactly_once(world)
+
+
+@dataclass(frozen=True)
+class CountingDecisions(MemoryDecisions):
+    """Decisions that note who asked for a trigger to be recorded; each would wait for the publications before it."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        self.asked.append(decision.decided_by)
+        return super().trigger(batch_id, decision)
+
+
+def test_trigger_that_was_stored_with_the_plan_is_not_recorded_and_waited_for_a_second_time(world: World) -> None:
+    counting = CountingDecisions(world.database)
+    platform = replace(world.process(), decisions=counting)
+    ana, ben = Decision("ana", "catch up"), Decision("ben", "catch up")
+    batch = plans.plan(platform, "run-1", decision=ana)
+    assert batch is not None
+    assert counting.asked == []
+    plans.plan(platform, "run-2", decision=ben)
+    assert counting.asked == ["ben"]
+    assert [each.decided_by for each in platform.decisions.load_decisions(batch.batch_id)] == ["ana", "ben"]

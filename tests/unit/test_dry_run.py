@@ -172,3 +172,13 @@ def test_plan_of_a_live_batch_tells_whose_rows_it_would_replace_behind_a_replay_
     planned = plans.preview(world.process())
     replaced = plans.find_replaced_rows(world.process(), planned.ranges)
     assert describe_replaced(replaced) == f"2 rows: batch {ahead.batch_id}: 2"
+
+
+def test_run_that_rehearses_keeps_the_replay_that_it_has_staged(world: World) -> None:
+    """A run that is cleared, and asked for a dry run now, may still be at work on what it was asked for before."""
+    replay = plans.plan_replay(world.process(), MIDDLE, "run", ANA, "run#0")
+    assert replay is not None
+    run_batch.stage(world.process(), replay.batch_id, "run")
+    assert dry_run_replay(world.process(), MIDDLE, "run", ANA) is not None
+    run_batch.audit(world.process(), replay.batch_id, "run")
+    assert run_batch.publish(world.process(), replay.batch_id, "run").state is BatchState.PUBLISHED

@@ -10,7 +10,7 @@ from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits
 from batchledger.record_rules import Deduplication
-from batchledger.verification import PublishedRange, verify_history
+from batchledger.verification import PublishedHistory, PublishedRange, verify_history
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, catch_up
@@ -62,7 +62,7 @@ def assert_proved(world: World) -> None:
         for batch_id, duplicates in world.database.committed.duplicates.items()
         for partition, _ in duplicates
     )
-    verification = verify_history(PIPELINE, positions, published, target, {}, duplicates=listed)
+    verification = verify_history(PIPELINE, PublishedHistory(positions, published, duplicates=listed), target)
     assert verification.holds, verification.findings
 
 

@@ -1,6 +1,7 @@
 """Which offsets a replay publishes again: windows tile the log, named ranges are checked, what is gone is named."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 
 from batchledger.batch import Batch, BatchState, DeliveryMode, Lane, LogState, PartitionLog, TopicIdentity
 from batchledger.errors import ExpiredError, ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps
+from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps, intersect
 from batchledger.replay import (
     Replay,
     ResolvedReplay,
     Window,
     check_readable,
     plan_ranges,
+    raise_log_starts,
     resolve_ranges,
     resolve_window,
 )
@@ -38,25 +40,51 @@ def log_of(**held: tuple[int, int]) -> LogState:
     )
 
 
-def offsets_at(records: Mapping[TopicPartition, Timestamps], moment: int) -> dict[TopicPartition, int]:
+@dataclass(frozen=True)
+class Records:
+    """All records that a partition ever had; those below ``log_start`` have expired."""
+
+    timestamps: Timestamps
+    log_start: int
+
+    @property
+    def held(self) -> list[tuple[int, int]]:
+        """Offset and timestamp of those that Kafka can still give, as far as they have one."""
+        return [(at, stamp) for at, stamp in enumerate(self.timestamps) if stamp is not None and at >= self.log_start]
+
+
+def expire_some(timestamps: st.SearchStrategy[list[int | None]]) -> st.SearchStrategy[Records]:
+    """Records of which none, some or all have expired."""
+    return timestamps.flatmap(lambda each: st.builds(Records, st.just(each), st.integers(0, len(each))))
+
+
+def state_of(records: Mapping[TopicPartition, Records]) -> LogState:
+    first, second = ((each.log_start, len(each.timestamps)) for each in (records[FIRST], records[SECOND]))
+    return log_of(first=first, second=second)
+
+
+def offsets_at(records: Mapping[TopicPartition, Records], moment: int) -> dict[TopicPartition, int]:
     """What the broker answers: the first offset whose timestamp is at or after the moment, if there is one."""
     found = {
-        partition: next((at for at, stamp in enumerate(stamps) if stamp is not None and stamp >= moment), None)
-        for partition, stamps in records.items()
+        partition: next((at for at, stamp in each.held if stamp >= moment), None) for partition, each in records.items()
     }
     return {partition: offset for partition, offset in found.items() if offset is not None}
 
 
 moments = st.integers(-50, 50)
-logs = st.fixed_dictionaries({each: st.lists(st.none() | moments, max_size=20) for each in (FIRST, SECOND)})
+any_order = st.lists(st.none() | moments, max_size=20)
+in_order: st.SearchStrategy[list[int | None]] = st.lists(moments, max_size=20).map(sorted)  # type: ignore[arg-type]
+logs = st.fixed_dictionaries(dict.fromkeys((FIRST, SECOND), expire_some(any_order)))
+ordered_logs = st.fixed_dictionaries(dict.fromkeys((FIRST, SECOND), expire_some(in_order)))
+boundaries_in_order = st.lists(moments, min_size=2, max_size=8, unique=True).map(sorted)
 
 
-@given(records=logs, boundaries=st.lists(moments, min_size=2, max_size=8, unique=True).map(sorted))
+@given(records=logs, boundaries=boundaries_in_order)
 def test_consecutive_windows_tile_the_log_whatever_the_order_of_timestamps(
-    records: Mapping[TopicPartition, Timestamps], boundaries: list[int]
+    records: Mapping[TopicPartition, Records], boundaries: list[int]
 ) -> None:
-    """S127: out of order, equal, in the future or missing."""
-    log = log_of(first=(0, len(records[FIRST])), second=(0, len(records[SECOND])))
+    """S127: out of order, equal, in the future, missing or expired."""
+    log = state_of(records)
     at = [offsets_at(records, moment) for moment in boundaries]
     windows = [resolve_window(log, since, until).ranges for since, until in pairwise(at)]
     everything = resolve_window(log, at[0], at[-1]).ranges
@@ -67,23 +95,55 @@ def test_consecutive_windows_tile_the_log_whatever_the_order_of_timestamps(
 
 
 @given(records=logs, boundary=moments)
-def test_two_windows_around_any_moment_hold_every_record_that_has_a_timestamp(
-    records: Mapping[TopicPartition, Timestamps], boundary: int
+def test_two_windows_around_any_moment_hold_every_record_that_is_there_and_has_a_timestamp(
+    records: Mapping[TopicPartition, Records], boundary: int
 ) -> None:
-    log = log_of(first=(0, len(records[FIRST])), second=(0, len(records[SECOND])))
+    log = state_of(records)
     before = resolve_window(log, offsets_at(records, -51), offsets_at(records, boundary)).ranges
     after = resolve_window(log, offsets_at(records, boundary), {}).ranges
-    dated = [
-        OffsetRange(partition, at, at + 1)
-        for partition, stamps in records.items()
-        for at, stamp in enumerate(stamps)
-        if stamp is not None
-    ]
+    dated = [OffsetRange(partition, at, at + 1) for partition, each in records.items() for at, _ in each.held]
     assert not find_gaps([*before, *after], within=dated)
 
 
+@given(records=ordered_logs, window=boundaries_in_order)
+def test_window_that_has_lost_a_record_says_so_where_timestamps_are_in_order(
+    records: Mapping[TopicPartition, Records], window: list[int]
+) -> None:
+    since, until = window[0], window[-1]
+    expired = resolve_window(state_of(records), offsets_at(records, since), offsets_at(records, until)).expired
+    lost = [
+        OffsetRange(partition, at, at + 1)
+        for partition, each in records.items()
+        for at, stamp in enumerate(each.timestamps[: each.log_start])
+        if stamp is not None and since <= stamp < until
+    ]
+    assert not find_gaps(expired, within=lost)
+
+
+def test_window_beyond_the_log_start_does_not_miss_a_record_that_came_out_of_order_and_expired() -> None:
+    """The limit that ``resolve_window`` names: nothing that Kafka still holds tells of the record of 13:00."""
+    records = {FIRST: Records([1300, 1100, 1130, 1230], log_start=1)}
+    resolved = resolve_window(log_of(first=(1, 4)), offsets_at(records, 1200), offsets_at(records, 1500))
+    assert resolved == ResolvedReplay((OffsetRange(FIRST, 3, 4),))
+
+
+@given(records=logs, window=boundaries_in_order, expired=st.integers(0, 25))
+def test_window_never_takes_what_expired_while_it_was_looked_up(
+    records: Mapping[TopicPartition, Records], window: list[int], expired: int
+) -> None:
+    log = state_of(records)
+    later = log_of(first=(max(log.log_by_partition[FIRST].log_start, expired), 25), second=(0, 25))
+    resolved = resolve_window(
+        raise_log_starts(log, later), offsets_at(records, window[0]), offsets_at(records, window[-1])
+    )
+    gone = OffsetRange(FIRST, 0, later.log_by_partition[FIRST].log_start)
+    readable = [OffsetRange(each, 0, held.end) for each, held in log.log_by_partition.items()]
+    assert not intersect(resolved.ranges, [gone])
+    assert not find_gaps(readable, within=resolved.ranges)
+
+
 def test_worked_example_of_the_module() -> None:
-    records: Mapping[TopicPartition, Timestamps] = {FIRST: [1005, 1001, 1100, 1059]}
+    records = {FIRST: Records([1005, 1001, 1100, 1059], log_start=0)}
     log = log_of(first=(0, 4))
     at_10, at_11, at_12 = (offsets_at(records, moment) for moment in (1000, 1100, 1200))
     assert resolve_window(log, at_10, at_11).ranges == (OffsetRange(FIRST, 0, 2),)

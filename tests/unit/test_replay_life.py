@@ -1,7 +1,7 @@
 """A replay replaces exactly the rows of its ranges, whatever dies, repeats or races, and never moves the position."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from tests.fakes.database import Coordinate
 from tests.fakes.history import prove
 from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.sink import MemorySink
+from tests.fakes.source import MemorySourceLog
 from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
@@ -358,6 +359,41 @@ def test_expired_offsets_stop_a_replay_that_was_planned_before(world: World) -> 
     with pytest.raises(ExpiredError, match=r"removed orders\[0\] 3\.\.5"):
         run_batch.stage(world.process(), batch.batch_id, "again")
     assert_proved(world)
+
+
+@dataclass(frozen=True)
+class ExpiringSource(MemorySourceLog):
+    """Retention removes everything below 5 while a moment is looked up."""
+
+    is_found_before: bool = False
+
+    def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        """Look, before it is gone or after."""
+        before = super().find_offsets(partitions, at)
+        self.broker.expire(ORDERS_0, 5)
+        return before if self.is_found_before else super().find_offsets(partitions, at)
+
+
+@pytest.mark.parametrize("is_found_before", [False, True])
+def test_expiry_while_a_window_is_looked_up_is_refused_and_on_request_only_the_rest_is_taken(
+    is_found_before: bool,
+) -> None:
+    """Four hours from the third record on: two of its records go in the middle of it."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    start = datetime(2026, 11, 1, tzinfo=UTC)
+    hours = [start + timedelta(hours=number) for number in range(10)]
+    for moment in hours:
+        world.broker.append(ORDERS_0, b'{"message_id": "x"}', timestamp=moment)
+    source = ExpiringSource(world.broker, is_found_before)
+    platform = replace(world.process(), source=source)
+    window = Window(hours[3], hours[7])
+    with pytest.raises(ExpiredError, match=r"5 offsets that may belong to the window: orders\[0\] 0\.\.5"):
+        plans.preview_replay(platform, Replay(window))
+    world.broker.expire(ORDERS_0, 0)
+    planned = plans.preview_replay(platform, Replay(window, allow_expired=True))
+    assert planned.ranges == (OffsetRange(ORDERS_0, 5, 7),)
+    assert planned.expired == (OffsetRange(ORDERS_0, 0, 5),)
 
 
 def test_allowed_expiry_keeps_the_rows_that_cannot_be_read_again(world: World) -> None:

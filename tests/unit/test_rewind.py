@@ -1,6 +1,7 @@
 """A rewind goes backwards, to what Kafka still holds; the table is then rebuilt as it was."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -234,6 +235,35 @@ def test_truncation_keeps_no_promise_for_what_is_not_read_again_and_is_refused(
         rewind(world.process(), later, BY_ANA)
     assert len(rows(world)) == 15
     assert next_offsets(world) == [10, 5]
+
+
+@pytest.mark.parametrize("allow_expired", [False, True])
+def test_truncation_is_refused_while_the_table_holds_a_topic_that_the_pipeline_reads_no_more(
+    world: World, allow_expired: bool
+) -> None:
+    (payments,) = world.broker.create_topic("payments", 1)
+    world.produce(payments, 4)
+    both = world.process()
+    both = replace(both, rules=replace(both.rules, topics=("orders", "payments")))
+    run_batch.run_once(both, "both")
+    asked = Rewind(StartPolicy.EARLIEST, truncate=True, allow_expired=allow_expired)
+    with pytest.raises(DecisionRefusedError, match=r"4 offsets of payments, which .* any more: payments\[0\] 0\.\.4"):
+        rewind(world.process(), asked, BY_ANA)
+    assert len(rows(world)) == 19
+    assert rewind(both, asked, BY_ANA).is_new
+
+
+@dataclass(frozen=True)
+class UnaskedDecisions(MemoryDecisions):
+    """All that batches hold is much to read in a long history."""
+
+    def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
+        """Fail whoever reads it."""
+        raise AssertionError(f"what {pipeline} holds was read")
+
+
+def test_rewind_that_keeps_the_rows_does_not_read_what_is_held(world: World) -> None:
+    assert rewind(replace(world.process(), decisions=UnaskedDecisions(world.database)), EARLIEST, BY_ANA).is_new
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from batchledger.errors import BatchBlockedError
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits
 from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
-from batchledger.verification import PublishedRange, verify_history
+from batchledger.verification import PublishedHistory, PublishedRange, verify_history
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA
@@ -124,7 +124,7 @@ def assert_proved(world: World) -> None:
     ]
     target = MemorySink(world.database, "orders", upsert=BY_ID).count_target(PIPELINE)
     positions = world.process().ledger.load_positions(PIPELINE)
-    verification = verify_history(PIPELINE, positions, published, target, {}, duplicates={}, mode=SinkMode.UPSERT)
+    verification = verify_history(PIPELINE, PublishedHistory(positions, published), target, SinkMode.UPSERT)
     assert verification.holds, verification.findings
 
 

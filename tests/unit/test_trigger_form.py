@@ -1,6 +1,7 @@
 """What a run is asked to do: the fields of the form as tables, what they mean, and which field a refusal names."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -103,6 +104,13 @@ def test_run_that_is_cleared_asks_anew_and_does_not_pass_for_the_work_of_its_cre
     assert isinstance(order, Republish)
     assert order.key == "scheduled__1#2"
     assert order.decision.decided_by == "unknown, cleared a run of ana (see Airflow's audit log)"
+
+
+def test_run_created_again_under_the_id_of_a_deleted_one_asks_anew() -> None:
+    """The id of a backfill run is made of its interval, and a run that is created again was never cleared."""
+    first, again = (replace(BACKFILL, started_at=SECOND + timedelta(days=day)) for day in (1, 2))
+    keys = [order.key for order in (read({}, first), read({}, first), read({}, again)) if isinstance(order, Republish)]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:

@@ -12,7 +12,7 @@ from batchledger.accounting import TargetCount
 from batchledger.batch import Position, TopicIdentity
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import SinkMode
-from batchledger.verification import PublishedRange, TargetKey, Verification, verify_history
+from batchledger.verification import PublishedHistory, PublishedRange, TargetKey, Verification, verify_history
 
 FIRST = TopicPartition("orders", 0)
 IDENTITY = TopicIdentity("cluster", "topic")
@@ -35,15 +35,8 @@ class History:
     mode: SinkMode = SinkMode.APPEND
 
     def verify(self) -> Verification:
-        return verify_history(
-            "orders",
-            self.positions,
-            self.published,
-            self.target,
-            self.quarantined,
-            duplicates=self.duplicates,
-            mode=self.mode,
-        )
+        history = PublishedHistory(self.positions, self.published, self.quarantined, self.duplicates)
+        return verify_history("orders", history, self.target, self.mode)
 
 
 GOOD = History()
@@ -179,6 +172,6 @@ def test_rows_that_were_never_written_are_found_in_every_mode(mode: SinkMode) ->
     """at_most_once, killed between its two commits: the position has moved, the target holds nothing."""
     published = [PublishedRange(1, OffsetRange(TopicPartition("orders", 0), 0, 5), 5, 0, 0, has_rows=False)]
     position = Position(TopicPartition("orders", 0), 0, 5, TopicIdentity("cluster", "topic"))
-    (finding,) = verify_history("orders", [position], published, {}, {}, duplicates={}, mode=mode).findings
+    (finding,) = verify_history("orders", PublishedHistory([position], published), {}, mode).findings
     lost = "the position has moved, but its 5 rows were never written, or are being written right now"
     assert (finding.invariant, finding.detail) == ("I3", lost)

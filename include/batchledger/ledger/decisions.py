@@ -45,7 +45,7 @@ from batchledger.ledger.rows import (
 from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Truncate
-from batchledger.rewind import ResolvedRewind, require_present
+from batchledger.rewind import ResolvedRewind, require_checked, require_present
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,7 @@ class PostgresDecisions:
     def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
         """See the port."""
         with transaction(self.dsn, f"read what the batches of {pipeline} hold") as cursor:
-            cursor.execute(
-                "select topic, partition, lower(piece), upper(piece) from batchledger.batch_range, unnest(held) piece "
-                "where pipeline = %s and not isempty(held) order by topic, partition, piece",
-                [pipeline],
-            )
-            return read_ranges(cursor)
+            return _read_held(cursor, pipeline)
 
     def load_balances(self, batch_id: int) -> Sequence[Balance]:
         """See the port."""
@@ -202,6 +197,7 @@ class PostgresDecisions:
                 discard_batch(cursor, _lock_batch(cursor, open_batch.batch_id), decision)
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
+                require_checked(pipeline, rewind, _read_held(cursor, pipeline))
                 effect |= effects.emptying(_truncate(cursor, pipeline, truncate))
             cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
             cursor.execute(
@@ -289,6 +285,15 @@ def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
     is_held = bool(cursor.fetchall()[0][0])
     open_batch = find_batch(cursor, pipeline=pipeline)
     return is_held or (open_batch is not None and has_rows(cursor, open_batch.batch_id))
+
+
+def _read_held(cursor: Cursor, pipeline: str) -> list[OffsetRange]:
+    cursor.execute(
+        "select topic, partition, lower(piece), upper(piece) from batchledger.batch_range, unnest(held) piece "
+        "where pipeline = %s and not isempty(held) order by topic, partition, piece",
+        [pipeline],
+    )
+    return read_ranges(cursor)
 
 
 def _read_epoch(cursor: Cursor, pipeline: str) -> int:

@@ -4,7 +4,7 @@ Reads only. The material of the proof is one snapshot, so that what is compared 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from batchledger.batch import Batch, DecisionRecord, Lane, Position
+from batchledger.batch import Batch, DecisionRecord, Lane
 from batchledger.checking import CheckResult
 from batchledger.database import read_statement
 from batchledger.ledger import rows
@@ -20,7 +20,7 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.rows import read_positions
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.verification import PublishedRange, Removed, TargetKey
+from batchledger.verification import PublishedHistory, PublishedRange, Removed, TargetKey
 
 DUPLICATES_SHOWN = 20
 
@@ -149,17 +149,6 @@ class BatchHistory:
     replaced_by: Sequence[ReplacementRecord] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedHistory:
-    """What the proof needs of the ledger."""
-
-    positions: Sequence[Position]
-    ranges: Sequence[PublishedRange]
-    quarantined: Mapping[TargetKey, int]
-    duplicates: Mapping[TargetKey, int]
-    epoch: int
-
-
 def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
     """Return the newest batches of a pipeline, newest first."""
     with transaction(dsn, f"list the batches of {pipeline}") as cursor:
@@ -231,7 +220,7 @@ def list_quarantine(dsn: str, pipeline: str, limit: int) -> QuarantineList:
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
-    """Return positions, the published ranges of both lanes, and counts of what was set aside, of one moment."""
+    """Return the material of the proof, of one moment."""
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
         cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
@@ -251,21 +240,13 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
             [pipeline],
         )
         duplicates = _counts(cursor)
-    return PublishedHistory(positions, ranges, quarantined, duplicates, epoch)
-
-
-def list_batches_that_may_show_rows(dsn: str, pipeline: str) -> frozenset[int]:
-    """Return the batches that are published, or whose rows are committed while the position is not yet.
-
-    The latter are open batches of at_least_once. A blocked one is not among them: nobody is about to publish it.
-    """
-    with transaction(dsn, f"list the batches of {pipeline} that may show rows") as cursor:
         cursor.execute(
-            "select batch_id from batchledger.batch where pipeline = %s and (state = 'published' "
-            "or rows_published_at is not null and state not in ('discarded', 'blocked'))",
+            "select batch_id from batchledger.batch where pipeline = %s and rows_published_at is not null "
+            "and state not in ('published', 'discarded', 'blocked')",
             [pipeline],
         )
-        return frozenset(batch_id for (batch_id,) in cursor)
+        visible_early = frozenset(batch_id for (batch_id,) in cursor)
+    return PublishedHistory(positions, ranges, quarantined, duplicates, epoch, visible_early)
 
 
 def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:

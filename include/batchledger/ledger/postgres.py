@@ -119,7 +119,7 @@ class PostgresLedger:
                 return already_stored
             if not plan.is_dry_run:
                 _require_running(cursor, pipeline)
-            superseded = _find_open_replays(cursor, pipeline, run)
+            superseded = filter(plan.supersedes, _find_open_replays(cursor, pipeline, run))
             insert_positions(cursor, pipeline, plan.first_positions)
             batch_id = insert_batch(cursor, pipeline, plan, run, key)
             for each in superseded:
@@ -256,14 +256,20 @@ class PostgresLedger:
                 raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
             return int(row[0])
 
-    def record_audit(self, attempt: Attempt, balances: Sequence[Balance], checks: Sequence[CheckResult]) -> Batch:
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
         """See the port."""
         state = BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED
         batch_id = attempt.batch.batch_id
         with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
             cursor.execute(
-                "update batchledger.batch set state = %s where batch_id = %s and attempt = %s and state = 'staged'",
-                [state, batch_id, attempt.number],
+                "update batchledger.batch set state = %s where batch_id = %s and attempt = %s and state = %s",
+                [state, batch_id, attempt.number, expected],
             )
             _require_one(cursor, attempt)
             store_balances(cursor, batch_id, balances)

@@ -18,6 +18,7 @@ from batchledger.batch import (
     QuarantinedRecord,
     never_published,
     position_conflict,
+    stage_again,
 )
 from batchledger.database import held_as_arrays, read_held, read_statement
 from batchledger.effects import discarding
@@ -151,7 +152,7 @@ class PostgresPublication:
             if cursor.rowcount != expected:
                 raise StagingLostError(
                     f"{batch.label}: the audit accounted for {expected} quarantined records, staging holds "
-                    f"{cursor.rowcount}. Nothing was published; the next run stages the batch again.",
+                    f"{cursor.rowcount}. Nothing was published; {stage_again(batch)}.",
                     batch_id=batch.batch_id,
                 )
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt, HeldRange
+from batchledger.batch import Attempt, HeldRange, stage_again
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, held_as_arrays, ranges_as_arrays, transaction
@@ -269,7 +269,7 @@ class PostgresSink:
         if not columns:
             raise StagingLostError(
                 f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone. Nothing was published; "
-                "stage the batch again.",
+                f"{stage_again(attempt.batch)}.",
                 batch_id=attempt.batch.batch_id,
             )
         return columns
@@ -338,13 +338,12 @@ def _require_audited(publication: Publication, visible: int, dropped: int) -> No
         raise StagingLostError(
             f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {visible + dropped}. The "
             "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
-            "stage the batch again.",
+            f"{stage_again(batch)}.",
             batch_id=batch.batch_id,
         )
     if dropped != duplicates:
         raise AuditOutdatedError(
             f"{batch.label}: the audit counted {duplicates} duplicates, now there are {dropped}: another batch of "
-            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published; the next run "
-            "stages and audits the batch again.",
+            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published by this try.",
             batch_id=batch.batch_id,
         )
