@@ -30,13 +30,17 @@ class HolePolicy(StrEnum):
 
 
 class IntegrityCheck(StrEnum):
-    """The checks that every batch has to pass, by the names under which results are stored."""
+    """The checks that batches have to pass, by the names under which results are stored.
+
+    Those of the position and of published offsets are of live batches: a replay takes over what others hold.
+    """
 
     NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
     NO_ROWS_OUTSIDE_RANGES = "no_rows_outside_ranges"
     NO_UNEXPLAINED_HOLES = "no_unexplained_holes"
     BALANCE_CLOSES = "balance_closes"
     RANGES_MEET_POSITION = "ranges_meet_position"
+    NO_PUBLISHED_OFFSETS = "no_published_offsets"
     STAGED_AS_REPORTED = "staged_as_reported"
 
 
@@ -290,13 +294,18 @@ def give_up_unexplained(balances: Sequence[Balance]) -> tuple[Balance, ...]:
     return tuple(replace(each, accepted_loss=each.accepted_loss + each.unexplained) for each in balances)
 
 
+def count_holes(facts: Sequence[RangeFacts]) -> dict[str, int]:
+    """Return the holes of all ranges by class, without the classes that have none."""
+    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
+    return {name: total for name, total in totals.items() if total}
+
+
 def describe_holes(facts: Sequence[RangeFacts], balances: Sequence[Balance]) -> str:
     """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none.
 
     What the balances do not explain comes with what to do about it, in parentheses.
     """
-    totals = {name: sum(getattr(each.holes, name) for each in facts) for name in _REMARK_BY_CLASS}
-    found = {name: total for name, total in totals.items() if total}
+    found = count_holes(facts)
     if not found:
         return ""
     explained = {name: sum(getattr(each, name, 0) for each in balances) for name in found}

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from batchledger.offsets import OffsetRange, merge_ranges
+
 
 class Severity(StrEnum):
     """What a failed check does: keep the batch invisible, raise an alert, or be recorded only."""
@@ -32,6 +34,19 @@ class Suite(StrEnum):
 
     INTEGRITY = "integrity"
     PIPELINE = "pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """Offsets that a failed check names, and what is wrong with them: ``orders[3]@1200 (repeats orders[0]@7)``."""
+
+    offsets: OffsetRange
+    note: str = ""
+
+    def __str__(self) -> str:
+        is_single = len(self.offsets) == 1
+        place = f"{self.offsets.partition}@{self.offsets.start}" if is_single else str(self.offsets)
+        return f"{place} ({self.note})" if self.note else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +78,30 @@ class CheckResult:
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
         return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
 
+    def with_observed(self, **numbers: Any) -> "CheckResult":
+        """Return the result with more of what was observed."""
+        return replace(self, observed={**self.observed, **numbers})
+
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
         if not coordinates:
             return self
         detail = f"{self.detail}, for example {', '.join(coordinates)}"
-        return replace(self, detail=detail, observed={**self.observed, "coordinates": list(coordinates)})
+        return replace(self, detail=detail).with_observed(coordinates=list(coordinates))
+
+    def with_offenders(self, pipeline: str, offenders: Sequence[Offender]) -> "CheckResult":
+        """Return the result with example offsets, and with the command that shows the records there."""
+        if not offenders:
+            return self
+        command = show_records(pipeline, [each.offsets for each in offenders])
+        named = self.with_coordinates([str(each) for each in offenders])
+        detail = f"{named.detail}. See the records with: {command}"
+        return replace(named, detail=detail).with_observed(command=command)
+
+
+def show_records(pipeline: str, ranges: Sequence[OffsetRange]) -> str:
+    """Return the command that shows the records of the ranges: ``batchledger records orders "orders[3] 7..8"``."""
+    return " ".join(["batchledger records", pipeline, *(f'"{each}"' for each in merge_ranges(ranges))])
 
 
 def permit_publication(checks: Sequence[CheckResult]) -> bool:

@@ -40,6 +40,7 @@ _NEVER_ACCEPTED = (
     IntegrityCheck.NO_DUPLICATE_OFFSETS,
     IntegrityCheck.NO_ROWS_OUTSIDE_RANGES,
     IntegrityCheck.RANGES_MEET_POSITION,
+    IntegrityCheck.NO_PUBLISHED_OFFSETS,
     IntegrityCheck.STAGED_AS_REPORTED,
 )
 

@@ -149,6 +149,11 @@ def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     return merged
 
 
+def single_offset(topic: str, partition: int, offset: int) -> OffsetRange:
+    """Return the range of one offset."""
+    return OffsetRange(TopicPartition(topic, partition), offset, offset + 1)
+
+
 def count_offsets(ranges: Iterable[OffsetRange]) -> int:
     """The number of offsets in all ``ranges`` together."""
     return sum(len(each) for each in ranges)

@@ -14,7 +14,6 @@ from batchledger.accounting import (
     Balance,
     HoleEvidence,
     IntegrityCheck,
-    RangeFacts,
     StagedRange,
     TargetCount,
     WitnessedRange,
@@ -34,8 +33,9 @@ from batchledger.batch import (
     QuarantinedRecord,
     Staged,
 )
-from batchledger.checking import CheckResult
+from batchledger.checking import CheckResult, Offender
 from batchledger.comparison import Comparison
+from batchledger.facts import BatchFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
@@ -230,6 +230,12 @@ class Ledger(Protocol):
 
     def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
         """Return what published batches hold of these offsets, in the order of offsets."""
+
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:
+        """Return what other live batches of its epoch have published of the ranges of a batch, in order.
+
+        The database refuses to publish these offsets once more (I2); this says it earlier.
+        """
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""
@@ -468,8 +474,8 @@ class Sink(Protocol):
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
-        """Return up to ``limit`` coordinates (``orders[3]@1200``) for each check that has some."""
+    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records for each check that has some."""
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
@@ -528,14 +534,5 @@ class Stager(Protocol):
 class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
-    def judge(
-        self,
-        facts: Sequence[RangeFacts],
-        balances: Sequence[Balance],
-        positions: Sequence[Position] | None,
-        reported: int,
-    ) -> Sequence[CheckResult]:
-        """Return one result per check; a check that cannot run raises, it never passes.
-
-        ``positions`` is None for a replay, which need not meet them.
-        """
+    def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
+        """Return one result per check; a check that cannot run raises, it never passes."""

@@ -7,6 +7,7 @@ line) and is what later steps are compared with. Crash points are named here and
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from batchledger.accounting import (
     HoleCounts,
@@ -30,7 +31,7 @@ from batchledger.batch import (
     never_published,
     stage_again,
 )
-from batchledger.checking import CheckResult, Outcome
+from batchledger.checking import CheckResult, Offender, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     AuditOutdatedError,
@@ -41,6 +42,7 @@ from batchledger.errors import (
     StagingLostError,
     TargetRefusedError,
 )
+from batchledger.facts import BatchFacts
 from batchledger.offsets import describe_ranges
 from batchledger.ownership import (
     ask_outcome,
@@ -199,20 +201,17 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
         if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
             return found
         raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
-    balances = balance_batch(facts, platform.rules.holes, platform.rules.has_transform)
-    positions = _positions_of(batch, platform.ledger) if batch.lane is Lane.LIVE else None
-    reported = platform.ledger.load_reported_rows(attempt)
-    if reported > 0 and not any(each.staged for each in facts):
+    if facts.reported > 0 and not any(each.staged for each in facts.ranges):
         raise StagingLostError(
-            f"{batch.label}: {reported} rows were staged by attempt {attempt.number} and all are gone; a crash of the "
-            f"database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
+            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
+            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
             batch_id=batch.batch_id,
         )
-    checks = platform.make_auditor().judge(facts, balances, positions, reported)
+    checks = platform.make_auditor().judge(facts)
     if not all(check.passed for check in checks):
-        checks = _with_offenders(checks, platform, attempt)
+        checks = _with_offenders(checks, platform, attempt, facts)
     try:
-        batch = platform.ledger.record_audit(attempt, balances, checks, state)
+        batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
     except FencedError:
         # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
         batch = platform.ledger.load_batch(batch.batch_id)
@@ -265,7 +264,23 @@ def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> B
     return found
 
 
-def _gather_facts(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:
+def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
+    """Put together everything that is judged, of one staged attempt."""
+    batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
+    ranges = _gather_ranges(platform, attempt)
+    facts = BatchFacts(
+        ranges=ranges,
+        balances=balance_batch(ranges, rules.holes, rules.has_transform),
+        reported=ledger.load_reported_rows(attempt),
+    )
+    if batch.lane is Lane.REPLAY:
+        return facts
+    return replace(
+        facts, positions=_positions_of(batch, ledger), published=tuple(platform.ledger.find_published(batch))
+    )
+
+
+def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:
     """Put together what was read, what was staged, and what a second read says of the offsets without a record."""
     seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
     holes = platform.evidence.find_holes(attempt)
@@ -302,12 +317,20 @@ def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
     return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
 
 
-def _with_offenders(checks: Sequence[CheckResult], platform: Platform, attempt: Attempt) -> tuple[CheckResult, ...]:
-    unseen = [str(each) for each in platform.evidence.find_holes(attempt)[:OFFENDERS_SHOWN]]
-    holes = {IntegrityCheck.NO_UNEXPLAINED_HOLES: unseen}
-    coordinates = {**platform.sink.find_offenders(attempt, OFFENDERS_SHOWN), **holes}
-    by_name = {check.value: found for check, found in coordinates.items()}
-    return tuple(each if each.passed else each.with_coordinates(by_name.get(each.name, ())) for each in checks)
+def _with_offenders(
+    checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: BatchFacts
+) -> tuple[CheckResult, ...]:
+    found = {
+        IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in platform.evidence.find_holes(attempt)],
+        IntegrityCheck.NO_PUBLISHED_OFFSETS: [
+            Offender(each.range, f"of batch {each.batch_id}") for each in facts.published
+        ],
+        IntegrityCheck.BALANCE_CLOSES: [Offender(each.range) for each in facts.balances if not each.is_closed],
+        **platform.sink.find_offenders(attempt, OFFENDERS_SHOWN),
+    }
+    by_name = {check.value: offenders[:OFFENDERS_SHOWN] for check, offenders in found.items()}
+    pipeline = attempt.batch.pipeline
+    return tuple(each if each.passed else each.with_offenders(pipeline, by_name.get(each.name, ())) for each in checks)
 
 
 def _block(platform: Platform, attempt: Attempt, refusal: CheckResult) -> BatchledgerError:

@@ -10,10 +10,12 @@ import pytest
 from batchledger.accounting import Balance
 from batchledger.batch import (
     Attempt,
+    Batch,
     BatchState,
     Decision,
     DecisionKind,
     DeliveryMode,
+    HeldRange,
     Lane,
     Position,
     Staged,
@@ -30,6 +32,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
+from batchledger.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.warehouses import IDENTITY, Warehouse
 
@@ -680,3 +683,30 @@ def test_unknown_batch_is_refused_by_every_method(warehouse: Warehouse) -> None:
 def _fields(attempt: Attempt) -> dict[str, object]:
     batch = attempt.batch
     return {name: getattr(batch, name) for name in batch.__slots__}
+
+
+def test_offsets_that_a_live_batch_of_the_epoch_has_published_are_told_before_the_database_refuses_them(
+    warehouse: Warehouse,
+) -> None:
+    first = life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 10)).batch
+    warehouse.move_position(ORDERS_0, 4)
+    again = life.store(warehouse, OffsetRange(ORDERS_0, 4, 15), run="run-2")
+    found = list(warehouse.ledger.find_published(again))
+    assert found == [HeldRange(first.batch_id, OffsetRange(ORDERS_0, 4, 10))]
+    with pytest.raises(PositionConflictError, match="overlap"):
+        life.publish(warehouse, _audited(warehouse, again))
+
+
+def test_offsets_that_a_replay_or_an_earlier_epoch_holds_are_not_told_as_published(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 10))
+    life.publish(warehouse, life.take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 5, 20)))
+    back = ResolvedRewind(0, {ORDERS_0: 0})
+    warehouse.decisions.rewind(warehouse.pipeline, back, Decision("ana", "again"))
+    again = life.store(warehouse, OffsetRange(ORDERS_0, 0, 20), run="run-2")
+    assert list(warehouse.ledger.find_published(again)) == []
+
+
+def _audited(warehouse: Warehouse, batch: Batch) -> Attempt:
+    attempt = life.stage(warehouse, batch, "run-2")
+    life.audit(warehouse, attempt)
+    return attempt

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Staged
+from batchledger.batch import Attempt, Staged
 from batchledger.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from tests.contract import life
@@ -34,13 +34,19 @@ def test_empty_staging_has_a_count_for_every_range(warehouse: Warehouse) -> None
     assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0), StagedRange(OTHER, 0, 0)]
 
 
+def find_offenders(warehouse: Warehouse, attempt: Attempt, limit: int) -> dict[IntegrityCheck, list[str]]:
+    """What each check names, as people read it."""
+    found = warehouse.sink.find_offenders(attempt, limit)
+    return {check: [str(each) for each in offenders] for check, offenders in found.items()}
+
+
 def test_duplicates_planted_in_staging_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
     extra = [(ORDERS_0, 1), (ORDERS_0, 1), (ORDERS_1, 11)]
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER), extra=extra)
     assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 5, 3), StagedRange(OTHER, 3, 2)]
-    offenders = warehouse.sink.find_offenders(attempt, 10)
-    assert list(offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == ["orders[0]@1", "orders[1]@11"]
-    assert list(warehouse.sink.find_offenders(attempt, 1)[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == ["orders[0]@1"]
+    offenders = find_offenders(warehouse, attempt, 10)
+    assert offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS] == ["orders[0]@1", "orders[1]@11"]
+    assert find_offenders(warehouse, attempt, 1)[IntegrityCheck.NO_DUPLICATE_OFFSETS] == ["orders[0]@1"]
 
 
 def test_rows_outside_of_the_ranges_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
@@ -50,10 +56,10 @@ def test_rows_outside_of_the_ranges_are_reported_as_facts_with_coordinates(wareh
         StagedRange(FIRST, 3, 3, outside=3),
         StagedRange(OTHER, 2, 2),
     ]
-    offenders = warehouse.sink.find_offenders(attempt, 10)
+    offenders = find_offenders(warehouse, attempt, 10)
     expected = ["orders[0]@3", "orders[1]@9", "payments[0]@0"]
-    assert list(offenders[IntegrityCheck.NO_ROWS_OUTSIDE_RANGES]) == expected
-    assert list(offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS]) == []
+    assert offenders[IntegrityCheck.NO_ROWS_OUTSIDE_RANGES] == expected
+    assert offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS] == []
 
 
 def test_i6_looking_at_staging_changes_nothing(warehouse: Warehouse) -> None:

@@ -172,6 +172,23 @@ class MemoryLedger:
         held = [HeldRange(one.batch.batch_id, each) for one in stored for each in intersect(one.held, ranges)]
         return sorted(held, key=lambda each: each.range)
 
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:
+        """See the port."""
+        stored = self.database.committed.batches
+        others = [
+            each
+            for each in stored.values()
+            if each.batch.pipeline == batch.pipeline
+            and each.batch.batch_id != batch.batch_id
+            and each.batch.lane is Lane.LIVE
+            and each.batch.state is BatchState.PUBLISHED
+            and each.epoch == stored[batch.batch_id].epoch
+        ]
+        found = [
+            HeldRange(one.batch.batch_id, each) for one in others for each in intersect(one.batch.ranges, batch.ranges)
+        ]
+        return sorted(found, key=lambda each: each.range)
+
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
         return _find_quarantined(self.database.committed, pipeline, ranges)

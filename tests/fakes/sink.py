@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange, Lane
+from batchledger.checking import Offender
 from batchledger.columns import DELETED_COLUMN
 from batchledger.comparison import Comparison
 from batchledger.errors import (
@@ -109,15 +110,15 @@ class MemorySink:
             for number, each in enumerate(attempt.batch.ranges)
         ]
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
+    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
         rows = self.database.committed.staging[_key(attempt)].rows
         times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
         repeated = sorted(coordinate for coordinate, count in times.items() if count > 1)
         outside = sorted({coordinate_of(row) for row in rows if _range_of(row, attempt) is None})
         return {
-            IntegrityCheck.NO_DUPLICATE_OFFSETS: [f"{partition}@{offset}" for partition, offset in repeated[:limit]],
-            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [f"{partition}@{offset}" for partition, offset in outside[:limit]],
+            IntegrityCheck.NO_DUPLICATE_OFFSETS: [offender_at(each) for each in repeated[:limit]],
+            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [offender_at(each) for each in outside[:limit]],
         }
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -254,6 +255,12 @@ class MemorySink:
         """Return what a reader of the target sees now."""
         target = self.database.committed.targets.get(self.table)
         return () if target is None else target.rows
+
+
+def offender_at(place: Coordinate, note: str = "") -> Offender:
+    """Name one record."""
+    partition, offset = place
+    return Offender(OffsetRange(partition, offset, offset + 1), note)
 
 
 def _require_audited(publication: Publication) -> StoredStaging:

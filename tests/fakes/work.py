@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
-from batchledger.batch import Attempt, Batch, Position, RecordOrigin, Staged
+from batchledger.accounting import IntegrityCheck
+from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.checking import CheckResult, Outcome
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.errors import StagingError
+from batchledger.facts import BatchFacts
 from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.quarantine import QUARANTINE_SCHEMA
@@ -124,22 +125,18 @@ class MemoryAuditor:
 
     ignored: frozenset[IntegrityCheck] = frozenset()
 
-    def judge(
-        self,
-        facts: Sequence[RangeFacts],
-        balances: Sequence[Balance],
-        positions: Sequence[Position] | None,
-        reported: int,
-    ) -> Sequence[CheckResult]:
+    def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
         """See the port."""
-        next_offsets = {each.partition: each.next_offset for each in positions or ()}
-        repeated = sum(each.staged - each.distinct for each in facts)
-        outside = sum(each.outside for each in facts)
-        forbidden_holes = sum(len(each.range) - each.visible for each in facts) - sum(each.holes for each in balances)
-        unexplained = [each.unexplained for each in balances]
-        moved = [each.range for each in facts if next_offsets.get(each.range.partition) != each.range.start]
-        staged = sum(each.staged for each in facts) + outside
-        if positions is None:
+        ranges = facts.ranges
+        next_offsets = {each.partition: each.next_offset for each in facts.positions or ()}
+        repeated = sum(each.staged - each.distinct for each in ranges)
+        outside = sum(each.outside for each in ranges)
+        forbidden_holes = sum(len(each.range) - each.visible for each in ranges)
+        forbidden_holes -= sum(each.holes for each in facts.balances)
+        unexplained = [each.unexplained for each in facts.balances]
+        moved = [each.range for each in ranges if next_offsets.get(each.range.partition) != each.range.start]
+        staged = sum(each.staged for each in ranges) + outside
+        if facts.positions is None:
             moved = []
         faults = {
             IntegrityCheck.NO_DUPLICATE_OFFSETS: f"{repeated} rows repeat an offset" if repeated else "",
@@ -147,7 +144,10 @@ class MemoryAuditor:
             IntegrityCheck.NO_UNEXPLAINED_HOLES: f"{forbidden_holes} offsets are holes" if forbidden_holes else "",
             IntegrityCheck.BALANCE_CLOSES: f"unexplained: {unexplained}" if any(unexplained) else "",
             IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
-            IntegrityCheck.STAGED_AS_REPORTED: f"reported {reported}, found {staged}" if staged != reported else "",
+            IntegrityCheck.NO_PUBLISHED_OFFSETS: f"published: {facts.published}" if facts.published else "",
+            IntegrityCheck.STAGED_AS_REPORTED: (
+                f"reported {facts.reported}, found {staged}" if staged != facts.reported else ""
+            ),
         }
         return [
             CheckResult(

@@ -549,14 +549,14 @@ def test_stale_plan_is_blocked_by_the_audit_when_positions_are_not_compared(worl
 
 
 def test_i2_stale_plan_is_refused_as_an_overlap_when_nothing_else_stops_it(world: World) -> None:
-    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION})
+    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS})
     with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.10 overlaps orders\[0\] 0\.\.10 of batch 1"):
         publish_a_stale_plan(world, ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED})
     assert_exactly_once(world)
 
 
 def test_s57_negative_control_without_the_protections_duplicates_do_appear(world: World) -> None:
-    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION})
+    world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS})
     unprotected = ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED, Protection.OVERLAPS_REFUSED}
     publish_a_stale_plan(world, unprotected)
     assert set(world.times_published().values()) == {2}

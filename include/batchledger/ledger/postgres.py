@@ -160,6 +160,12 @@ class PostgresLedger:
             cursor.execute(read_statement(__package__, "find_held"), parameters)
             return read_held(cursor)
 
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:
+        """See the port."""
+        with transaction(self.dsn, f"look who has published offsets of {batch.label}") as cursor:
+            cursor.execute(read_statement(__package__, "find_published"), {"batch_id": batch.batch_id})
+            return read_held(cursor)
+
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
         with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:

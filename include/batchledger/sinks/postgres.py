@@ -15,6 +15,7 @@ from psycopg import sql
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange, stage_again
+from batchledger.checking import Offender
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, held_as_arrays, ranges_as_arrays, transaction
@@ -25,7 +26,7 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import TopicPartition, single_offset
 from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
 from batchledger.sinks.compare import Shadow
@@ -114,14 +115,14 @@ class PostgresSink:
                 )
             ]
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[str]]:
+    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
         with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}") as cursor:
             found = {}
             parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
             for check, query in _COORDINATE_CHECKS.items():
                 cursor.execute(statement_about(query, attempt), parameters)
-                found[check] = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
+                found[check] = [Offender(single_offset(*place)) for place in cursor]
             return found
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

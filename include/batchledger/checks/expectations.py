@@ -1,0 +1,156 @@
+"""The expectations of the integrity suite, as Great Expectations knows them: by a name, a description, rendered text.
+
+Each is about one column of a small table of facts, a row per range, which is 0 when all is well. The facts are counts
+and ranges: no value of a record is among them.
+"""
+
+from typing import Any, ClassVar, Self
+
+from great_expectations.core import ExpectationValidationResult
+from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.render import LegacyDiagnosticRendererType, LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+from great_expectations.render.renderer_configuration import RendererConfiguration
+
+from batchledger.accounting import IntegrityCheck
+from batchledger.facts import BatchFacts
+
+
+class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
+    """Each range has 0 of the fact.
+
+    The first line of a class's text is its promise, which people read. ``fact`` is the column, ``check`` the name under
+    which results are stored, ``failure`` what is wrong otherwise; ``{total}`` in it is the sum of the column.
+    """
+
+    fact: ClassVar[str]
+    check: ClassVar[str]
+    failure: ClassVar[str]
+
+    @classmethod
+    def of_facts(cls) -> Self:
+        """Return the expectation about its column of the facts."""
+        return cls(column=cls.fact, value_set=[0], description=cls.promise())
+
+    @classmethod
+    def promise(cls) -> str:
+        """What holds when it is met, in one sentence."""
+        return str(cls.__doc__).partition("\n")[0]
+
+    @classmethod
+    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
+        renderer_configuration.template_str = cls.promise()
+        return renderer_configuration
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    def _prescriptive_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> list[RenderedStringTemplateContent]:
+        """What Data Docs say of the expectation."""
+        return [_as_text(cls.promise())]
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
+    def _diagnostic_unexpected_statement_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        """What Data Docs say of a failure: the numbers, in the words of the check."""
+        if result is None or result.success or "observed_value" not in result.result:
+            statement: list[Any] = super()._diagnostic_unexpected_statement_renderer(
+                configuration, result, runtime_configuration
+            )
+            return statement
+        return [_as_text(cls.failure.format(total=result.result["observed_value"]), "text-danger")]
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
+    def _diagnostic_unexpected_table_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> None:
+        """No table: the column's numbers say nothing without their ranges."""
+
+
+class ExpectOffsetsToBeStagedOnce(ExpectFactToBeZero):
+    """Each (topic, partition, offset) is staged once."""
+
+    fact: ClassVar[str] = "extra_copies"
+    check: ClassVar[str] = IntegrityCheck.NO_DUPLICATE_OFFSETS
+    failure: ClassVar[str] = "{total} rows repeat an offset that is staged already"
+
+
+class ExpectRowsToLieInRanges(ExpectFactToBeZero):
+    """Staging holds rows of the batch's ranges only."""
+
+    fact: ClassVar[str] = "outside"
+    check: ClassVar[str] = IntegrityCheck.NO_ROWS_OUTSIDE_RANGES
+    failure: ClassVar[str] = "{total} rows lie outside of the batch's ranges"
+
+
+class ExpectHolesToBeExplained(ExpectFactToBeZero):
+    """Every offset of the ranges has a visible record, or the pipeline declares such holes."""
+
+    fact: ClassVar[str] = "unexplained_holes"
+    check: ClassVar[str] = IntegrityCheck.NO_UNEXPLAINED_HOLES
+    failure: ClassVar[str] = "{total} offsets have no visible record, and source.holes does not allow for them"
+
+
+class ExpectBalanceToClose(ExpectFactToBeZero):
+    """until - start = accepted + duplicates + quarantined + tombstones + filtered + holes + accepted loss."""
+
+    fact: ClassVar[str] = "unexplained"
+    check: ClassVar[str] = IntegrityCheck.BALANCE_CLOSES
+    failure: ClassVar[str] = "the balance does not close: {total:+d} offsets are unaccounted for"
+
+
+class ExpectRangesToMeetPosition(ExpectFactToBeZero):
+    """Each range starts at the stored next offset."""
+
+    fact: ClassVar[str] = "distance_to_position"
+    check: ClassVar[str] = IntegrityCheck.RANGES_MEET_POSITION
+    failure: ClassVar[str] = "ranges do not start at the stored position, off by {total:+d} offsets"
+
+
+class ExpectOffsetsNotToBePublished(ExpectFactToBeZero):
+    """No other live batch of the epoch has published an offset of the ranges."""
+
+    fact: ClassVar[str] = "published"
+    check: ClassVar[str] = IntegrityCheck.NO_PUBLISHED_OFFSETS
+    failure: ClassVar[str] = "{total} offsets are published already"
+
+
+class ExpectRowsToBeStagedAsReported(ExpectFactToBeZero):
+    """Staging holds as many rows as the writing tasks reported."""
+
+    fact: ClassVar[str] = "missing_of_reported"
+    check: ClassVar[str] = IntegrityCheck.STAGED_AS_REPORTED
+    failure: ClassVar[str] = "staging differs by {total:+d} rows from what the writing tasks reported"
+
+
+def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
+    """Return what a batch with these facts has to meet."""
+    chosen: list[type[ExpectFactToBeZero]] = [
+        ExpectOffsetsToBeStagedOnce,
+        ExpectRowsToLieInRanges,
+        ExpectHolesToBeExplained,
+        ExpectBalanceToClose,
+        ExpectRowsToBeStagedAsReported,
+    ]
+    if facts.positions is not None:
+        chosen += [ExpectRangesToMeetPosition, ExpectOffsetsNotToBePublished]
+    return chosen
+
+
+def _as_text(text: str, *classes: str) -> RenderedStringTemplateContent:
+    template = {"template": text.replace("$", "$$"), "styling": {"classes": list(classes)}}
+    return RenderedStringTemplateContent(content_block_type="string_template", string_template=template)

@@ -1,0 +1,21 @@
+"""What an audit judges: everything that is known of one staged attempt, gathered once. Pure; no I/O."""
+
+from dataclasses import dataclass
+
+from batchledger.accounting import Balance, RangeFacts
+from batchledger.batch import HeldRange, Position
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """The facts of each range with its balance, in one order, and what concerns the batch as a whole.
+
+    ``reported`` is how many rows the writing tasks say they wrote. ``positions`` are those of the partitions, None for
+    a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
+    """
+
+    ranges: tuple[RangeFacts, ...]
+    balances: tuple[Balance, ...]
+    reported: int
+    positions: tuple[Position, ...] | None = None
+    published: tuple[HeldRange, ...] = ()

@@ -1,0 +1,179 @@
+"""The integrity suite in Great Expectations: each expectation finds its fault, alone, and says it in its own words."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.registry import get_expectation_impl
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
+
+from batchledger.accounting import HoleCounts, HolePolicy, IntegrityCheck, RangeFacts, balance_batch
+from batchledger.batch import HeldRange, Position, TopicIdentity
+from batchledger.checking import CheckResult, Offender, Outcome
+from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
+from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.facts import BatchFacts
+from batchledger.offsets import OffsetRange, TopicPartition, single_offset
+
+ORDERS = [OffsetRange(TopicPartition("orders", number), 100, 200) for number in range(3)]
+
+
+def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> BatchFacts:
+    """A live batch over these ranges, which start at the position."""
+    positions = tuple(Position(each, 0, 100, TopicIdentity("cluster", "topic")) for each in partitions_of(ranges))
+    reported = sum(each.staged for each in ranges)
+    return BatchFacts(ranges, balance_batch(ranges, holes, has_transform=False), reported, positions)
+
+
+def partitions_of(ranges: tuple[RangeFacts, ...]) -> list[TopicPartition]:
+    return [each.range.partition for each in ranges]
+
+
+def clean(each: OffsetRange) -> RangeFacts:
+    return RangeFacts(each, visible=100, quarantined=0, staged=100, distinct=100, outside=0)
+
+
+CLEAN = facts_of(*map(clean, ORDERS))
+
+
+def second(change: Callable[[RangeFacts], RangeFacts]) -> BatchFacts:
+    """The clean batch with a fault in its second range."""
+    return facts_of(clean(ORDERS[0]), change(clean(ORDERS[1])), clean(ORDERS[2]))
+
+
+def failed(facts: BatchFacts) -> dict[str, CheckResult]:
+    return {each.name: each for each in IntegrityAuditor().judge(facts) if not each.passed}
+
+
+FAULTS = {
+    IntegrityCheck.NO_DUPLICATE_OFFSETS: (
+        replace(second(lambda one: replace(one, distinct=98, visible=98)), balances=CLEAN.balances),
+        "2 rows repeat an offset that is staged already (in orders[1] 100..200)",
+    ),
+    IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: (
+        replace(second(lambda one: replace(one, outside=3)), reported=303),
+        "3 rows lie outside of the batch's ranges (in orders[1] 100..200)",
+    ),
+    IntegrityCheck.BALANCE_CLOSES: (
+        second(lambda one: replace(one, staged=96, distinct=96)),
+        "the balance does not close: +4 offsets are unaccounted for (in orders[1] 100..200)",
+    ),
+    IntegrityCheck.STAGED_AS_REPORTED: (
+        replace(CLEAN, reported=305),
+        "staging differs by +5 rows from what the writing tasks reported (in orders[0] 100..200)",
+    ),
+    IntegrityCheck.RANGES_MEET_POSITION: (
+        replace(CLEAN, positions=tuple(replace(each, next_offset=90) for each in CLEAN.positions or ())),
+        f"ranges do not start at the stored position, off by +30 offsets (in {', '.join(map(str, ORDERS))})",
+    ),
+    IntegrityCheck.NO_PUBLISHED_OFFSETS: (
+        replace(CLEAN, published=(HeldRange(7, OffsetRange(TopicPartition("orders", 2), 90, 105)),)),
+        "5 offsets are published already (in orders[2] 100..200)",
+    ),
+}
+
+
+def test_clean_batch_passes_every_check() -> None:
+    results = IntegrityAuditor().judge(CLEAN)
+    assert [each.outcome for each in results] == [Outcome.PASSED] * len(results)
+    assert len({each.name for each in results}) == len(results) == len(FAULTS) + 1
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_each_fault_is_found_by_its_check_alone_with_numbers_and_ranges(check: IntegrityCheck) -> None:
+    facts, detail = FAULTS[check]
+    found = failed(facts)
+    if check is IntegrityCheck.NO_DUPLICATE_OFFSETS:
+        found.pop(IntegrityCheck.NO_UNEXPLAINED_HOLES)
+    assert {name: each.detail for name, each in found.items()} == {check: detail}
+
+
+def test_hole_is_found_and_named_by_its_class() -> None:
+    def lose(one: RangeFacts) -> RangeFacts:
+        return replace(one, visible=97, staged=97, distinct=97, holes=HoleCounts(aborted=2, markers=1))
+
+    found = failed(second(lose))
+    assert set(found) == {IntegrityCheck.NO_UNEXPLAINED_HOLES, IntegrityCheck.BALANCE_CLOSES}
+    hole = found[IntegrityCheck.NO_UNEXPLAINED_HOLES]
+    assert "3 offsets have no visible record" in hole.detail
+    assert "holes: aborted 2, markers 1" in hole.detail
+    assert hole.observed["holes"] == {"aborted": 2, "markers": 1}
+    declared = facts_of(*second(lose).ranges, holes=HolePolicy.TRANSACTIONAL)
+    assert failed(declared) == {}
+
+
+def test_replay_is_not_compared_with_the_position_nor_with_what_others_hold() -> None:
+    results = IntegrityAuditor().judge(replace(CLEAN, positions=None))
+    names = {each.name for each in results}
+    of_live = {IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS}
+    assert names == ({*FAULTS, IntegrityCheck.NO_UNEXPLAINED_HOLES} - of_live)
+
+
+@pytest.mark.parametrize("kind", choose_expectations(CLEAN))
+def test_each_expectation_is_known_by_its_own_name_and_promise(kind: type[ExpectFactToBeZero]) -> None:
+    assert get_expectation_impl(kind.expectation_type) is kind
+    assert kind.expectation_type.startswith("expect_")
+    assert kind.promise().endswith(".")
+    assert kind.of_facts().description == kind.promise()
+
+
+def test_control_expectation_that_looks_at_another_fact_does_not_find_the_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the fact that it is about, each expectation would let its fault pass."""
+    for kind in choose_expectations(CLEAN):
+        monkeypatch.setattr(kind, "fact", "nothing")
+    table = "batchledger.checks.integrity.build_facts_table"
+    original = IntegrityAuditor.judge.__globals__["build_facts_table"]
+    monkeypatch.setattr(table, lambda facts: original(facts).assign(nothing=0))
+    for facts, _ in FAULTS.values():
+        assert failed(facts) == {}
+
+
+def test_stored_validation_renders_as_data_docs_in_the_words_of_the_checks() -> None:
+    """What is stored is enough for a page, and the page needs no value of a record."""
+    facts, detail = FAULTS[IntegrityCheck.NO_ROWS_OUTSIDE_RANGES]
+    stored = [each.validation for each in IntegrityAuditor().judge(facts)]
+    results = [restore(dict(each)) for each in stored if each is not None]
+    assert len(results) == len(stored)
+    suite = ExpectationSuiteValidationResult(success=False, results=results, suite_name="integrity", meta={})
+    html = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(suite))
+    assert "ranges only." in html
+    assert detail.partition(" (in")[0].partition("'")[0] in html
+
+
+def restore(stored: dict[str, object]) -> ExpectationValidationResult:
+    config = stored.pop("expectation_config")
+    assert isinstance(config, dict)
+    return ExpectationValidationResult(**stored, expectation_config=ExpectationConfiguration(**config))  # type: ignore[arg-type]
+
+
+def test_failed_check_names_its_records_and_the_command_that_shows_them() -> None:
+    found = failed(FAULTS[IntegrityCheck.NO_DUPLICATE_OFFSETS][0])[IntegrityCheck.NO_DUPLICATE_OFFSETS]
+    offenders = [Offender(single_offset("orders", 1, offset)) for offset in (120, 121, 150)]
+    named = found.with_offenders("copies", offenders)
+    command = 'batchledger records copies "orders[1] 120..122" "orders[1] 150..151"'
+    assert named.detail.endswith(
+        f"for example orders[1]@120, orders[1]@121, orders[1]@150. See the records with: {command}"
+    )
+    assert named.observed["coordinates"] == ["orders[1]@120", "orders[1]@121", "orders[1]@150"]
+    assert (named.observed["command"], named.observed["total"]) == (command, 2)
+
+
+def test_check_without_offenders_has_no_command() -> None:
+    assert CheckResult("x", Outcome.FAILED, "wrong").with_offenders("copies", []).observed == {}
+
+
+@pytest.mark.parametrize(
+    ("offender", "text"),
+    [
+        (Offender(single_offset("orders", 3, 1200)), "orders[3]@1200"),
+        (Offender(OffsetRange(TopicPartition("orders", 3), 5, 9)), "orders[3] 5..9"),
+        (Offender(single_offset("orders", 3, 7), "repeats orders[0]@1"), "orders[3]@7 (repeats orders[0]@1)"),
+    ],
+)
+def test_offender_is_named_by_coordinates(offender: Offender, text: str) -> None:
+    assert str(offender) == text
