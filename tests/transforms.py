@@ -49,3 +49,8 @@ def corrected(rows: DataFrame) -> DataFrame:
     """Drop one record, change another."""
     amount = F.when(F.col("number") == 6, F.lit(0.0)).otherwise(F.col("amount"))
     return rows.where(F.col("number") != 4).withColumn("amount", amount)
+
+
+def twice_the_even(rows: DataFrame) -> DataFrame:
+    """Break the contract: every second row comes twice."""
+    return rows.union(rows.where(F.col("number") % 2 == 0))

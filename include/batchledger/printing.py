@@ -32,7 +32,7 @@ _NUMBERS = (
 )
 _WRAPPING = (
     "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
-    "what", "by", "why, and what changed",
+    "what", "by", "why, and what changed", "key", "value",
 )  # fmt: skip
 
 
@@ -68,6 +68,11 @@ def new_table(title: str, *columns: str) -> Table:
 def number(value: int | None) -> str:
     """Return a number with thousands apart; None is empty."""
     return "" if value is None else f"{value:,}"
+
+
+def escape(value: bytes | None) -> str:
+    """Return bytes as text that no terminal takes for a command: what is not printable ASCII is escaped."""
+    return "(no value)" if value is None else repr(value)[2:-1]
 
 
 def range_as_json(each: OffsetRange) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from batchledger.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 from batchledger.offsets import OffsetRange, count_offsets, describe_ranges
-from batchledger.printing import new_table, print_json, print_out, range_as_json
+from batchledger.printing import escape, new_table, print_json, print_out, range_as_json
 
 
 def show_quarantine(pipeline: str, found: QuarantineList, *, show_payload: bool, as_json: bool) -> None:
@@ -57,11 +57,6 @@ def show_dropped(
     else:
         done = "would be dropped" if is_dry_run else "dropped for good"
         print_out(Text(f"{dropped:,} records {done}: {describe_ranges(ranges)}", "yellow"))
-
-
-def escape(value: bytes | None) -> str:
-    """Return bytes as text that no terminal takes for a command: what is not printable ASCII is escaped."""
-    return "(no value)" if value is None else repr(value)[2:-1]
 
 
 def _line_as_json(line: QuarantineLine, show_payload: bool) -> dict[str, object]:

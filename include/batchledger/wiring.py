@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -25,13 +25,16 @@ from batchledger.errors import (
 from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
+from batchledger.kafka.records import read_records
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import load_published_history
+from batchledger.ledger.history import load_published_history, load_quarantined
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform, StageStep
 from batchledger.ports import Auditor, CrashHook, Stager, no_crash
 from batchledger.proof import prove
+from batchledger.records import FoundRecords, combine_records, find_reach
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification
 
@@ -119,6 +122,21 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
         partial(_build_sink(pipeline, dsn).count_target, pipeline.name),
         pipeline.sink.mode,
     )
+
+
+def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit: int) -> FoundRecords:
+    """Return the first ``limit`` records of the ranges, from Kafka or from quarantine.
+
+    Raises ConfigurationError when a range names a partition that Kafka does not have.
+    """
+    options = kafka_options(load_connection(pipeline.source.connection))
+    log = KafkaLog(options).read_log(sorted({each.partition.topic for each in ranges})).log_by_partition
+    unknown = [str(each.partition) for each in ranges if each.partition not in log]
+    if unknown:
+        raise ConfigurationError(f"Kafka has no partition {', '.join(unknown)}; nothing was read.")
+    reach = find_reach(ranges, log)
+    quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
+    return combine_records(reach, read_records(options, reach.readable, limit + 1), quarantined, limit)
 
 
 def survey_pipelines(now: datetime) -> list[PipelineHealth]:

@@ -10,7 +10,8 @@ from batchledger.display import show_batches
 from batchledger.dry_run import DryRun
 from batchledger.ledger.history import BatchHistory, BatchSummary, QuarantineLine, QuarantineList, ReplacementRecord
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.quarantine_display import escape, show_quarantine
+from batchledger.printing import escape
+from batchledger.quarantine_display import show_quarantine
 from batchledger.replay_display import show_dry_run, show_replayed
 
 ORDERS_0 = TopicPartition("orders", 0)

@@ -3,6 +3,7 @@
 Reads only. The material of the proof is one snapshot, so that what is compared belongs together.
 """
 
+import base64
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from psycopg.rows import class_row
 
 from batchledger.batch import Batch, DecisionRecord, Lane
 from batchledger.checking import CheckResult
-from batchledger.database import read_statement
+from batchledger.database import ranges_as_arrays, read_statement
 from batchledger.ledger import rows
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.rows import read_positions
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.records import Record
 from batchledger.verification import PublishedHistory, PublishedRange, Removed, TargetKey
 
 DUPLICATES_SHOWN = 20
@@ -217,6 +219,22 @@ def list_quarantine(dsn: str, pipeline: str, limit: int) -> QuarantineList:
             [pipeline, limit],
         )
         return QuarantineList([QuarantineLine(*row) for row in cursor], total)
+
+
+def load_quarantined(dsn: str, pipeline: str, ranges: Sequence[OffsetRange], limit: int) -> list[Record]:
+    """Return the first ``limit`` records of the ranges that are in quarantine, with their bytes."""
+    with snapshot(dsn, f"read the quarantine of {pipeline}") as cursor:
+        parameters = {"pipeline": pipeline, "limit": limit, **ranges_as_arrays(ranges)}
+        cursor.execute(read_statement(__package__, "show_quarantined"), parameters)
+        return [
+            Record(TopicPartition(topic, partition), offset, moment, key, value, _read_headers(headers), error)
+            for topic, partition, offset, moment, key, value, headers, error in cursor
+        ]
+
+
+def _read_headers(headers: list[dict[str, str | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    decoded = [(each["key"], each["value"]) for each in headers or ()]
+    return tuple((str(key), None if value is None else base64.b64decode(value)) for key, value in decoded)
 
 
 def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:

@@ -1,0 +1,10 @@
+-- The records of the ranges that are in quarantine, with their bytes. "distinct on" names once what several ranges name.
+select distinct on (q.topic, q.partition, q."offset")
+    q.topic, q.partition, q."offset", to_json(q."timestamp") #>> '{}', q.key, q.value, q.headers, q.error
+from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+    as asked (topic, partition, start, until)
+join batchledger.quarantine q
+    on q.pipeline = %(pipeline)s and q.topic = asked.topic and q.partition = asked.partition
+    and q."offset" >= asked.start and q."offset" < asked.until
+order by q.topic, q.partition, q."offset"
+limit %(limit)s
