@@ -32,7 +32,8 @@ class HolePolicy(StrEnum):
 class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.
 
-    Those of the position and of published offsets are of live batches: a replay takes over what others hold.
+    Those of the position and of published offsets are of live batches: a replay takes over what others hold. That of
+    messages is of pipelines that ask for it.
     """
 
     NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
@@ -42,6 +43,7 @@ class IntegrityCheck(StrEnum):
     RANGES_MEET_POSITION = "ranges_meet_position"
     NO_PUBLISHED_OFFSETS = "no_published_offsets"
     STAGED_AS_REPORTED = "staged_as_reported"
+    NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class StagedRange:
     """What staging holds of one range: rows, and their different offsets.
 
     ``outside`` counts rows that belong to no range of the batch; they are reported with its first range.
-    ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row.
+    ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row;
+    ``known_duplicates`` those of them that were listed when their range was published before.
     """
 
     range: OffsetRange
@@ -70,6 +73,7 @@ class StagedRange:
     distinct_offsets: int
     outside: int = 0
     duplicates: int = 0
+    known_duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,7 @@ class RangeFacts:
     outside: int
     tombstones: int = 0
     duplicates: int = 0
+    known_duplicates: int = 0
     holes: HoleCounts = field(default_factory=HoleCounts)
 
 
@@ -152,6 +157,7 @@ def combine_witnesses(
                 outside=rows.outside,
                 tombstones=witness.tombstones,
                 duplicates=rows.duplicates,
+                known_duplicates=rows.known_duplicates,
                 holes=counts,
             )
         )

@@ -24,7 +24,7 @@ from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
@@ -195,6 +195,7 @@ class DedupeConfig(_Section):
 
     key: KeyColumns
     remember: Annotated[Duration, AfterValidator(_check_remember)]
+    duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
 
 
 class PipelineConfig(_Section):
@@ -243,7 +244,8 @@ class PipelineConfig(_Section):
         """The idempotent consumer, where the file asks for it."""
         if self.dedupe is None:
             return None
-        return Deduplication(tuple(self.dedupe.key), timedelta(seconds=self.dedupe.remember))
+        remember = timedelta(seconds=self.dedupe.remember)
+        return Deduplication(tuple(self.dedupe.key), remember, self.dedupe.duplicates)
 
     @property
     def rules(self) -> PipelineRules:
@@ -258,6 +260,7 @@ class PipelineConfig(_Section):
             holes=self.source.holes,
             has_transform=self.transform is not None,
             delivery=self.delivery,
+            deduplication=self.deduplication,
         )
 
 

@@ -12,6 +12,7 @@ class BatchFacts:
 
     ``reported`` is how many rows the writing tasks say they wrote. ``positions`` are those of the partitions, None for
     a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
+    ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -19,3 +20,4 @@ class BatchFacts:
     reported: int
     positions: tuple[Position, ...] | None = None
     published: tuple[HeldRange, ...] = ()
+    is_blocked_by_duplicates: bool = False

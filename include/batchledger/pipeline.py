@@ -9,6 +9,7 @@ from batchledger.batch import Batch, DeliveryMode, Position
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Auditor, CrashHook, Decisions, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+from batchledger.record_rules import Deduplication
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class PipelineRules:
     holes: HolePolicy = HolePolicy.NONE
     has_transform: bool = False
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    deduplication: Deduplication | None = None
 
 
 @dataclass(frozen=True)

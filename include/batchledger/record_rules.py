@@ -21,6 +21,16 @@ class TombstonePolicy(StrEnum):
     DELETE = "delete"
 
 
+class DuplicatePolicy(StrEnum):
+    """What a record does that repeats a message: it is dropped and listed, or it blocks the batch.
+
+    A person who accepts a blocked batch lets its duplicates be dropped.
+    """
+
+    DROP = "drop"
+    BLOCK = "block"
+
+
 @dataclass(frozen=True, slots=True)
 class Deduplication:
     """The idempotent consumer: of the records with one key only the first is accepted, later ones are duplicates.
@@ -47,6 +57,7 @@ class Deduplication:
 
     key: tuple[str, ...]
     remember: timedelta
+    duplicates: DuplicatePolicy = DuplicatePolicy.DROP
 
 
 class SinkMode(StrEnum):

@@ -60,6 +60,7 @@ from batchledger.planning import (
 )
 from batchledger.plans import plan
 from batchledger.ports import Ledger
+from batchledger.record_rules import DuplicatePolicy
 from batchledger.replay import (
     check_quarantined,
     check_readable,
@@ -272,6 +273,8 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
         ranges=ranges,
         balances=balance_batch(ranges, rules.holes, rules.has_transform),
         reported=ledger.load_reported_rows(attempt),
+        is_blocked_by_duplicates=rules.deduplication is not None
+        and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
     )
     if batch.lane is Lane.REPLAY:
         return facts

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import IntegrityCheck, TargetCount
 from batchledger.batch import Attempt
 from batchledger.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -278,3 +278,38 @@ def test_key_column_that_the_rows_do_not_have_is_refused_before_anything_is_writ
     wrong = warehouse.with_rules(Deduplication(("mesage_id",), MONTH))
     with pytest.raises(ConfigurationError, match="mesage_id"):
         stage(wrong, "run-1", p0="a")
+
+
+def offenders_of(warehouse: Warehouse, attempt: Attempt, limit: int = 20) -> list[str]:
+    """The duplicates that a check would name."""
+    return [str(each) for each in warehouse.sink.find_offenders(attempt, limit)[IntegrityCheck.NO_DUPLICATE_MESSAGES]]
+
+
+def test_duplicates_are_named_with_the_records_that_came_first(store: Warehouse) -> None:
+    take(store, "run-1", p0="ab", p1="c")
+    attempt = stage(store, "run-2", p0="xxa", p1="c")
+    named = [
+        "orders[0]@3 (repeats orders[0]@2)",
+        "orders[0]@4 (repeats orders[0]@0)",
+        "orders[1]@1 (repeats orders[1]@0)",
+    ]
+    assert offenders_of(store, attempt) == named
+    assert offenders_of(store, attempt, 1) == named[:1]
+
+
+def test_duplicates_that_were_listed_when_their_range_was_published_are_known_and_not_named_again(
+    store: Warehouse,
+) -> None:
+    """Only what a replay finds anew is told."""
+    take(store, "run-1", p0="aab")
+    everything = OffsetRange(ORDERS_0, 0, 3)
+    for ids, expected, named in (
+        ("aab", (1, 1), []),
+        ("aaa", (2, 1), ["orders[0]@2 (repeats orders[0]@0)"]),
+    ):
+        run = f"again-{ids}"
+        batch = life.store_replay(store, everything, run=run)
+        attempt = life.stage(store, batch, run, rows=rows_of([everything], {ORDERS_0: ids}))
+        (staged,) = store.sink.summarise_staging(attempt)
+        assert (staged.duplicates, staged.known_duplicates) == expected
+        assert offenders_of(store, attempt) == named

@@ -23,6 +23,11 @@ class Judged:
         """The rows whose first record is another one."""
         return {at: each for at, each in {**self.settled, **self.anew}.items() if each.first != at}
 
+    @property
+    def repeated(self) -> Verdicts:
+        """The duplicates that were not listed before."""
+        return {at: each for at, each in self.anew.items() if each.first != at}
+
 
 def recall(
     tables: Tables, old_rows: Iterable[Row], replaced: Sequence[HeldRange], rules: Deduplication

@@ -98,27 +98,33 @@ class MemorySink:
         for row in rows:
             held[_range_of(row, attempt)].append(coordinate_of(row))
         outside = len(held[None])
-        dropped = self._judge(tables, attempt, rows).duplicates
+        judged = self._judge(tables, attempt, rows)
         return [
             StagedRange(
                 each,
                 len(held[each]),
                 len(set(held[each])),
                 0 if number else outside,
-                sum(coordinate in dropped for coordinate in held[each]),
+                sum(coordinate in judged.duplicates for coordinate in held[each]),
+                sum(coordinate in judged.duplicates.keys() - judged.repeated.keys() for coordinate in held[each]),
             )
             for number, each in enumerate(attempt.batch.ranges)
         ]
 
     def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
-        rows = self.database.committed.staging[_key(attempt)].rows
+        tables = self.database.committed
+        rows = tables.staging[_key(attempt)].rows
+        repeats = sorted(self._judge(tables, attempt, rows).repeated.items())
         times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
         repeated = sorted(coordinate for coordinate, count in times.items() if count > 1)
         outside = sorted({coordinate_of(row) for row in rows if _range_of(row, attempt) is None})
         return {
             IntegrityCheck.NO_DUPLICATE_OFFSETS: [offender_at(each) for each in repeated[:limit]],
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [offender_at(each) for each in outside[:limit]],
+            IntegrityCheck.NO_DUPLICATE_MESSAGES: [
+                offender_at(at, f"repeats {each.first[0]}@{each.first[1]}") for at, each in repeats[:limit]
+            ],
         }
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

@@ -136,6 +136,7 @@ class MemoryAuditor:
         unexplained = [each.unexplained for each in facts.balances]
         moved = [each.range for each in ranges if next_offsets.get(each.range.partition) != each.range.start]
         staged = sum(each.staged for each in ranges) + outside
+        messages = sum(each.duplicates - each.known_duplicates for each in ranges) * facts.is_blocked_by_duplicates
         if facts.positions is None:
             moved = []
         faults = {
@@ -145,6 +146,7 @@ class MemoryAuditor:
             IntegrityCheck.BALANCE_CLOSES: f"unexplained: {unexplained}" if any(unexplained) else "",
             IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
             IntegrityCheck.NO_PUBLISHED_OFFSETS: f"published: {facts.published}" if facts.published else "",
+            IntegrityCheck.NO_DUPLICATE_MESSAGES: f"{messages} records repeat a message" if messages else "",
             IntegrityCheck.STAGED_AS_REPORTED: (
                 f"reported {facts.reported}, found {staged}" if staged != facts.reported else ""
             ),

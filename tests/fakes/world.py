@@ -54,7 +54,15 @@ class World:
         sink = MemorySink(self.database, "orders", self.deduplication, self.upsert)
         evidence = MemoryEvidence(self.database)
         rules = PipelineRules(
-            PIPELINE, ("orders",), self.limits, self.start, self.start_at, self.holes, has_transform, self.delivery
+            PIPELINE,
+            ("orders",),
+            self.limits,
+            self.start,
+            self.start_at,
+            self.holes,
+            has_transform,
+            self.delivery,
+            self.deduplication,
         )
         return Platform(
             rules=rules,

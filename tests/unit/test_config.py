@@ -12,7 +12,7 @@ from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, DuplicatePolicy, TombstonePolicy, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
@@ -58,6 +58,14 @@ def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
     pipeline = read_pipeline_file(write(tmp_path, content))
     assert pipeline.deduplication == Deduplication(("id", "amount"), timedelta(days=30))
     assert read_pipeline_file(write(tmp_path, GOOD)).deduplication is None
+
+
+def test_duplicates_are_dropped_unless_the_file_lets_them_block(tmp_path: Path) -> None:
+    dropping = read_pipeline_file(write(tmp_path, changed(dedupe={"key": ["id"], "remember": "1d"})))
+    assert dropping.rules.deduplication == Deduplication(("id",), timedelta(days=1), DuplicatePolicy.DROP)
+    content = changed(dedupe={"key": ["id"], "remember": "1d", "duplicates": "block"})
+    blocking = read_pipeline_file(write(tmp_path, content)).rules.deduplication
+    assert blocking == Deduplication(("id",), timedelta(days=1), DuplicatePolicy.BLOCK)
 
 
 def test_upsert_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
@@ -144,6 +152,10 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(dedupe__key=["id"]), "dedupe.remember: this key is required"),
         (changed(dedupe__key=["id"], dedupe__remember="0s"), "dedupe.remember: '0s': write how long a key is"),
         (changed(dedupe__key=["id"], dedupe__remember="1 month"), "dedupe.remember: '1 month': a duration is"),
+        (
+            changed(dedupe__key=["id"], dedupe__remember="1d", dedupe__duplicates="refuse"),
+            "dedupe.duplicates: 'refuse' is not allowed; allowed: 'drop' or 'block'",
+        ),
         (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),

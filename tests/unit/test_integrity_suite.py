@@ -25,7 +25,8 @@ def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> BatchF
     """A live batch over these ranges, which start at the position."""
     positions = tuple(Position(each, 0, 100, TopicIdentity("cluster", "topic")) for each in partitions_of(ranges))
     reported = sum(each.staged for each in ranges)
-    return BatchFacts(ranges, balance_batch(ranges, holes, has_transform=False), reported, positions)
+    balances = balance_batch(ranges, holes, has_transform=False)
+    return BatchFacts(ranges, balances, reported, positions, is_blocked_by_duplicates=True)
 
 
 def partitions_of(ranges: tuple[RangeFacts, ...]) -> list[TopicPartition]:
@@ -69,6 +70,10 @@ FAULTS = {
         replace(CLEAN, positions=tuple(replace(each, next_offset=90) for each in CLEAN.positions or ())),
         f"ranges do not start at the stored position, off by +30 offsets (in {', '.join(map(str, ORDERS))})",
     ),
+    IntegrityCheck.NO_DUPLICATE_MESSAGES: (
+        second(lambda one: replace(one, duplicates=5, known_duplicates=2)),
+        "3 records repeat a message, and dedupe.duplicates is block (in orders[1] 100..200)",
+    ),
     IntegrityCheck.NO_PUBLISHED_OFFSETS: (
         replace(CLEAN, published=(HeldRange(7, OffsetRange(TopicPartition("orders", 2), 90, 105)),)),
         "5 offsets are published already (in orders[2] 100..200)",
@@ -89,6 +94,12 @@ def test_each_fault_is_found_by_its_check_alone_with_numbers_and_ranges(check: I
     if check is IntegrityCheck.NO_DUPLICATE_OFFSETS:
         found.pop(IntegrityCheck.NO_UNEXPLAINED_HOLES)
     assert {name: each.detail for name, each in found.items()} == {check: detail}
+
+
+def test_duplicates_of_a_pipeline_that_drops_them_are_no_failure() -> None:
+    facts = second(lambda one: replace(one, duplicates=5))
+    assert set(failed(facts)) == {IntegrityCheck.NO_DUPLICATE_MESSAGES}
+    assert failed(replace(facts, is_blocked_by_duplicates=False)) == {}
 
 
 def test_hole_is_found_and_named_by_its_class() -> None:

@@ -137,6 +137,14 @@ class ExpectRowsToBeStagedAsReported(ExpectFactToBeZero):
     failure: ClassVar[str] = "staging differs by {total:+d} rows from what the writing tasks reported"
 
 
+class ExpectMessagesToComeOnce(ExpectFactToBeZero):
+    """No record repeats a message, of this batch or of an earlier one."""
+
+    fact: ClassVar[str] = "repeated_messages"
+    check: ClassVar[str] = IntegrityCheck.NO_DUPLICATE_MESSAGES
+    failure: ClassVar[str] = "{total} records repeat a message, and dedupe.duplicates is block"
+
+
 def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     """Return what a batch with these facts has to meet."""
     chosen: list[type[ExpectFactToBeZero]] = [
@@ -148,6 +156,8 @@ def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     ]
     if facts.positions is not None:
         chosen += [ExpectRangesToMeetPosition, ExpectOffsetsNotToBePublished]
+    if facts.is_blocked_by_duplicates:
+        chosen.append(ExpectMessagesToComeOnce)
     return chosen
 
 

@@ -52,6 +52,8 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
             "distance_to_position": each.range.start - next_offset.get(each.range.partition, -1),
             "published": taken,
             "missing_of_reported": 0,
+            # What was listed when the range was published before has been accepted.
+            "repeated_messages": each.duplicates - each.known_duplicates,
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
     ]

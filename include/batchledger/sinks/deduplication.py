@@ -20,7 +20,9 @@ import psycopg
 from psycopg import sql
 
 from batchledger.batch import Attempt, HeldRange, Lane
+from batchledger.checking import Offender
 from batchledger.database import held_as_arrays, ranges_as_arrays, read_statement
+from batchledger.offsets import single_offset
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
 from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, statement_about
@@ -58,15 +60,39 @@ class PostgresDeduplication:
     rules: Deduplication
     table: tuple[str, str]
 
-    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[int]:
-        """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6)."""
-        parameters, replaced = self._parameters(attempt), find_replaced(cursor, attempt)
-        if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
-            self._judge_taken_over(cursor, attempt, replaced)
-            cursor.execute(read_statement(__package__, "count_judged"), parameters)
+    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[tuple[int, int]]:
+        """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6).
+
+        The second number counts those of them that were listed when their range was published before.
+        """
+        if self._is_taken_over(cursor, attempt):
+            statement: sql.SQL | sql.Composed = read_sql("count_judged")
         else:
-            cursor.execute(read_sql("count_duplicates").format(keyed=self._keyed(attempt)), parameters)
-        return [count for (count,) in cursor]
+            statement = read_sql("count_duplicates").format(repeated=self._repeated(attempt))
+        cursor.execute(statement, self._parameters(attempt))
+        return cursor.fetchall()
+
+    def find_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Sequence[Offender]:
+        """Return up to ``limit`` duplicates that were not listed before, each with the record that came first."""
+        is_taken_over = self._is_taken_over(cursor, attempt)
+        repeated = read_sql("select_unsettled") if is_taken_over else self._repeated(attempt)
+        cursor.execute(
+            read_sql("find_repeated").format(repeated=repeated), {**self._parameters(attempt), "limit": limit}
+        )
+        return [
+            Offender(
+                single_offset(topic, partition, offset), f"repeats {first_topic}[{first_partition}]@{first_offset}"
+            )
+            for topic, partition, offset, first_topic, first_partition, first_offset in cursor
+        ]
+
+    def _is_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
+        """Whether what was decided before counts; then the rows are judged in ``batchledger_judged``."""
+        replaced = find_replaced(cursor, attempt)
+        if not (takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table)):
+            return False
+        self._judge_taken_over(cursor, attempt, replaced)
+        return True
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
@@ -161,6 +187,9 @@ class PostgresDeduplication:
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
+
+    def _repeated(self, attempt: Attempt) -> sql.Composed:
+        return read_sql("select_repeated").format(keyed=self._keyed(attempt))
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(

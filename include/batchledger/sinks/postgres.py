@@ -105,12 +105,12 @@ class PostgresSink:
             cursor.execute("set local work_mem = '256MB'")
             cursor.execute(statement_about("summarise_staging", attempt), ranges_as_arrays(attempt.batch.ranges))
             counts = cursor.fetchall()
-            duplicates: Sequence[int] = [0] * len(counts)
+            duplicates: Sequence[tuple[int, int]] = [(0, 0)] * len(counts)
             if self._deduplication is not None:
                 duplicates = self._deduplication.count(cursor, attempt)
             return [
-                StagedRange(range_, rows, distinct, outside, dropped)
-                for range_, (rows, distinct, outside), dropped in zip(
+                StagedRange(range_, rows, distinct, outside, *repeated)
+                for range_, (rows, distinct, outside), repeated in zip(
                     attempt.batch.ranges, counts, duplicates, strict=True
                 )
             ]
@@ -118,11 +118,13 @@ class PostgresSink:
     def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
         with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}") as cursor:
-            found = {}
+            found: dict[IntegrityCheck, Sequence[Offender]] = {}
             parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
             for check, query in _COORDINATE_CHECKS.items():
                 cursor.execute(statement_about(query, attempt), parameters)
                 found[check] = [Offender(single_offset(*place)) for place in cursor]
+            if self._deduplication is not None:
+                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self._deduplication.find_repeated(cursor, attempt, limit)
             return found
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

@@ -1,5 +1,5 @@
--- One number per range, in the batch's order.
-select count(j._offset)
+-- Two numbers per range, in the batch's order: duplicates, and those of them that were listed before.
+select count(j._offset), count(j._offset) filter (where j.is_settled)
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     with ordinality as p (topic, partition, start, until, ordinality)
 left join batchledger_judged j
