@@ -32,8 +32,8 @@ class HolePolicy(StrEnum):
 class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.
 
-    Those of the position and of published offsets are of live batches: a replay takes over what others hold. That of
-    messages is of pipelines that ask for it.
+    Those of the position, of published offsets and of numbers are of live batches: a replay takes over what others
+    hold. Those of messages and of numbers are of pipelines that ask for them.
     """
 
     NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
@@ -44,6 +44,8 @@ class IntegrityCheck(StrEnum):
     NO_PUBLISHED_OFFSETS = "no_published_offsets"
     STAGED_AS_REPORTED = "staged_as_reported"
     NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
+    NO_MISSING_NUMBERS = "no_missing_numbers"
+    NO_REPEATED_NUMBERS = "no_repeated_numbers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ SCALAR_TYPES = (
     "float", "real", "double", "date", "timestamp", "binary",
 )  # fmt: skip
 
+INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
+
 _COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
 _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")

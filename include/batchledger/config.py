@@ -19,12 +19,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from batchledger.accounting import HolePolicy
 from batchledger.batch import DeliveryMode
-from batchledger.columns import Column, parse_columns
+from batchledger.checking import Severity
+from batchledger.columns import INTEGER_TYPES, Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
+from batchledger.record_rules import (
+    Deduplication,
+    DuplicatePolicy,
+    SequenceRule,
+    SinkMode,
+    TombstonePolicy,
+    Upsert,
+    VersionBy,
+)
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
@@ -198,6 +207,21 @@ class DedupeConfig(_Section):
     duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
 
 
+class SequenceConfig(_Section):
+    """The producers' own numbering: whose it is, and the column of the numbers."""
+
+    key: KeyColumns
+    number: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+    starts_at: int | None = None
+    severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
+
+    @model_validator(mode="after")
+    def _number_is_no_key(self) -> "SequenceConfig":
+        if self.number in self.key:
+            raise ValueError(f"the number {self.number!r} is in the key too; each record would be a series of its own")
+        return self
+
+
 class PipelineConfig(_Section):
     """One pipeline file; its keys are those of the file."""
 
@@ -209,6 +233,7 @@ class PipelineConfig(_Section):
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
+    sequence: SequenceConfig | None = None
     on_check_failure: Literal["block"] = "block"
     spark: ConnectionId = "spark_default"
 
@@ -218,6 +243,9 @@ class PipelineConfig(_Section):
         if self.transform is None:
             _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
             _require_declared("sink.key", self.sink.key or [], self.source.columns)
+            if self.sequence is not None:
+                _require_declared("sequence.key", self.sequence.key, self.source.columns)
+                _require_integer("sequence.number", self.sequence.number, self.source.columns)
         return self
 
     @model_validator(mode="after")
@@ -248,6 +276,15 @@ class PipelineConfig(_Section):
         return Deduplication(tuple(self.dedupe.key), remember, self.dedupe.duplicates)
 
     @property
+    def numbering(self) -> SequenceRule | None:
+        """The producers' own numbering, where the file tells of it."""
+        if self.sequence is None:
+            return None
+        return SequenceRule(
+            tuple(self.sequence.key), self.sequence.number, self.sequence.starts_at, self.sequence.severity
+        )
+
+    @property
     def rules(self) -> PipelineRules:
         """What the steps need to know of the file."""
         start = self.source.start
@@ -261,6 +298,7 @@ class PipelineConfig(_Section):
             has_transform=self.transform is not None,
             delivery=self.delivery,
             deduplication=self.deduplication,
+            sequence=self.numbering,
         )
 
 
@@ -361,3 +399,10 @@ def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -
     for name in names:
         if name not in declared:
             raise ValueError(f"{key}: {name!r} is not a column of source.schema; {_nearest(name, declared)}")
+
+
+def _require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
+    _require_declared(key, [name], columns)
+    type_ = next(each.type for each in columns if each.name == name)
+    if type_ not in INTEGER_TYPES:
+        raise ValueError(f"{key}: {name!r} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")

@@ -45,6 +45,7 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
                 platform.sink.check(publication)
             _apply(parts, replaced, platform, publication)
             if replaced:
+                platform.sink.remember_numbers(publication)
                 platform.crash("before_commit")
         if replaced:
             return
@@ -58,6 +59,8 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
                 raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
             # What has moved holds its ranges already.
             _apply(last, () if has_moved else publication.find_replaced(), platform, publication)
+            # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
+            platform.sink.remember_numbers(publication)
             platform.crash("before_commit")
     except BatchledgerError as error:
         if has_moved:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from batchledger.accounting import Balance, RangeFacts
 from batchledger.batch import HeldRange, Position
+from batchledger.checking import Severity
+from batchledger.numbering import NumberFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,7 @@ class BatchFacts:
     ``reported`` is how many rows the writing tasks say they wrote. ``positions`` are those of the partitions, None for
     a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
     ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
+    ``numbers`` are judged, with their severity, where the pipeline has a sequence.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -21,3 +24,5 @@ class BatchFacts:
     positions: tuple[Position, ...] | None = None
     published: tuple[HeldRange, ...] = ()
     is_blocked_by_duplicates: bool = False
+    numbers: NumberFacts | None = None
+    severity_of_numbers: Severity = Severity.CRITICAL

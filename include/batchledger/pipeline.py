@@ -9,7 +9,7 @@ from batchledger.batch import Batch, DeliveryMode, Position
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Auditor, CrashHook, Decisions, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
-from batchledger.record_rules import Deduplication
+from batchledger.record_rules import Deduplication, SequenceRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class PipelineRules:
     has_transform: bool = False
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     deduplication: Deduplication | None = None
+    sequence: SequenceRule | None = None
 
 
 @dataclass(frozen=True)

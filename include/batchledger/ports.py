@@ -36,6 +36,7 @@ from batchledger.batch import (
 from batchledger.checking import CheckResult, Offender
 from batchledger.comparison import Comparison
 from batchledger.facts import BatchFacts
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
@@ -477,6 +478,12 @@ class Sink(Protocol):
     def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """Return up to ``limit`` records for each check that has some."""
 
+    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
+        """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
+
+        What ``publish`` would drop as a duplicate does not count. Changes nothing (I6).
+        """
+
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
 
@@ -505,6 +512,13 @@ class Sink(Protocol):
         earlier attempt of the batch has made visible, as its message key tells, is left as it is and counted with the
         others. Raises StagingLostError or AuditOutdatedError when the rows are not those that were audited, and
         TargetRefusedError.
+        """
+
+    def remember_numbers(self, publication: Publication) -> None:
+        """Let later batches know the numbers of this one, whose rows are visible, within the publication.
+
+        Does nothing for a replay, and without a sequence. Raises StagingLostError when the rows are not those that were
+        audited.
         """
 
     def truncate(self, access: TargetAccess) -> int:

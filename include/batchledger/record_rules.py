@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from batchledger.checking import Severity
+
 
 class TombstonePolicy(StrEnum):
     """What becomes of a record without a value.
@@ -88,3 +90,28 @@ class Upsert:
 
     key: tuple[str, ...]
     version: VersionBy = VersionBy.OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRule:
+    """A producer's own numbering: the records of one key carry the numbers 1, 2, 3… in the column ``number``.
+
+    The records of a batch are taken in the order of topic, partition and offset. A number is missing when a higher one
+    of its series is there and it is not, in this batch or in an earlier one; a gap is told by the batch that opens it,
+    and known from then on. A number that was seen comes again. A new number below one that an earlier batch has brought
+    is late, and fills its gap.
+
+    With ``starts_at`` a record of that number begins the numbering of a known key anew: a restart. What was missing
+    before it stays so. Without, a restart is a repetition. The first number that is ever seen of a key opens no gap:
+    what was before the reading began, nobody can know.
+
+    Live batches only are judged, without what ``Deduplication`` drops. A rewind forgets the numbers of its pipeline.
+
+    Known limits. A producer that sends its first number twice seems to restart. A late record of an earlier numbering
+    counts for the present one. A record that is set aside, or that the transform drops, is missing.
+    """
+
+    key: tuple[str, ...]
+    number: str
+    starts_at: int | None = None
+    severity: Severity = Severity.CRITICAL

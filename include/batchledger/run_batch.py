@@ -278,9 +278,10 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
     )
     if batch.lane is Lane.REPLAY:
         return facts
-    return replace(
-        facts, positions=_positions_of(batch, ledger), published=tuple(platform.ledger.find_published(batch))
-    )
+    facts = replace(facts, positions=_positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
+    if rules.sequence is None:
+        return facts
+    return replace(facts, numbers=platform.sink.count_numbers(attempt), severity_of_numbers=rules.sequence.severity)
 
 
 def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:

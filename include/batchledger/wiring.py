@@ -153,7 +153,8 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
 
 
 def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:
-    return PostgresSink(dsn, pipeline.sink.qualified_table, pipeline.deduplication, pipeline.sink.upsert)
+    sink = pipeline.sink
+    return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
 
 
 def _make_auditor() -> Auditor:

@@ -119,6 +119,7 @@ def apply(warehouse: Warehouse, publication: Publication) -> int:
     publication.mark_rows()
     publication.publish_quarantine()
     publication.mark_published()
+    warehouse.sink.remember_numbers(publication)
     return rows
 
 

@@ -23,7 +23,7 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Decisions, Evidence, Ledger, Sink
 from batchledger.proof import prove
-from batchledger.record_rules import Deduplication, SinkMode, Upsert
+from batchledger.record_rules import Deduplication, SequenceRule, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import PublishedHistory, TargetKey, Verification
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
@@ -54,7 +54,12 @@ class Warehouse(Protocol):
     @property
     def sink(self) -> Sink: ...
 
-    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "Warehouse":
+    def with_rules(
+        self,
+        deduplication: Deduplication | None = None,
+        upsert: Upsert | None = None,
+        sequence: SequenceRule | None = None,
+    ) -> "Warehouse":
         """The same ledger with a sink that follows these rules."""
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
@@ -65,6 +70,9 @@ class Warehouse(Protocol):
 
     def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
         """Where the first record of each message key lies, and until when it is remembered; sorted."""
+
+    def read_series(self) -> Mapping[str, tuple[int, Sequence[int]]]:
+        """The numbers that were seen of each key of the pipeline, and how often its numbering has begun."""
 
     def count_deleted_keys(self) -> int:
         """How many keys the pipeline knows to be deleted."""
@@ -121,6 +129,7 @@ class MemoryWarehouse:
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
     table: str = "orders"
 
     @property
@@ -137,10 +146,15 @@ class MemoryWarehouse:
 
     @property
     def sink(self) -> MemorySink:
-        return MemorySink(self.database, self.table, self.deduplication, self.upsert)
+        return MemorySink(self.database, self.table, self.deduplication, self.upsert, self.sequence)
 
-    def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "MemoryWarehouse":
-        return replace(self, deduplication=deduplication, upsert=upsert)
+    def with_rules(
+        self,
+        deduplication: Deduplication | None = None,
+        upsert: Upsert | None = None,
+        sequence: SequenceRule | None = None,
+    ) -> "MemoryWarehouse":
+        return replace(self, deduplication=deduplication, upsert=upsert, sequence=sequence)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         return self.sink.read_target()
@@ -152,6 +166,10 @@ class MemoryWarehouse:
     def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
         keys = self.database.committed.message_keys.items()
         return sorted((each.first, each.remembered_until) for (owner, _), each in keys if owner == self.pipeline)
+
+    def read_series(self) -> Mapping[str, tuple[int, Sequence[int]]]:
+        stored = self.database.committed.sequences.items()
+        return {key: (each.run, sorted(each.seen)) for (owner, key), each in stored if owner == self.pipeline}
 
     def count_deleted_keys(self) -> int:
         return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
@@ -218,6 +236,7 @@ class PostgresWarehouse:
     schema: str = field(default_factory=lambda: _unique("target"))
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
 
     @property
     def ledger(self) -> PostgresLedger:
@@ -233,12 +252,15 @@ class PostgresWarehouse:
 
     @property
     def sink(self) -> PostgresSink:
-        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication, self.upsert)
+        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication, self.upsert, self.sequence)
 
     def with_rules(
-        self, deduplication: Deduplication | None = None, upsert: Upsert | None = None
+        self,
+        deduplication: Deduplication | None = None,
+        upsert: Upsert | None = None,
+        sequence: SequenceRule | None = None,
     ) -> "PostgresWarehouse":
-        return replace(self, deduplication=deduplication, upsert=upsert)
+        return replace(self, deduplication=deduplication, upsert=upsert, sequence=sequence)
 
     @property
     def _target(self) -> sql.Identifier:
@@ -270,6 +292,15 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             rows = connection.execute(query, [self.pipeline]).fetchall()
         return [((TopicPartition(topic, partition), offset), until) for topic, partition, offset, until in rows]
+
+    def read_series(self) -> Mapping[str, tuple[int, Sequence[int]]]:
+        query = (
+            "select key, run, array(select number from unnest(seen) as piece, "
+            "generate_series(lower(piece), upper(piece) - 1) as number order by number) "
+            "from batchledger.sequence where pipeline = %s"
+        )
+        with psycopg.connect(self.dsn) as connection:
+            return {key: (run, seen) for key, run, seen in connection.execute(query, [self.pipeline]).fetchall()}
 
     def count_deleted_keys(self) -> int:
         query = "select count(*) from batchledger.deleted_key where pipeline = %s"

@@ -99,6 +99,14 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """The numbers that were seen of one key, and how often its numbering has begun."""
+
+    run: int
+    seen: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was decided about a record with a key: which record is the first one with it; itself when it was accepted.
 
@@ -136,6 +144,7 @@ class Tables:
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
     message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
+    sequences: dict[tuple[str, str], StoredSeries] = field(default_factory=dict)
     deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
     duplicates: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
     recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)

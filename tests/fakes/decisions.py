@@ -185,6 +185,7 @@ class MemoryDecisions:
                 require_checked(pipeline, rewind, _held(tables, pipeline))
                 effect |= effects.emptying(_truncate(tables, pipeline, truncate))
             tables.epochs[pipeline] = rewind.epoch + 1
+            tables.sequences = {key: each for key, each in tables.sequences.items() if key[0] != pipeline}
             for partition, each in positions.items():
                 back = offsets.get(partition, each.next_offset)
                 tables.positions[pipeline, partition] = replace(

@@ -18,9 +18,10 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, TargetAccess
-from batchledger.record_rules import Deduplication, Upsert
+from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -35,6 +36,7 @@ from tests.fakes.database import (
 )
 from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
 from tests.fakes.ledger import MemoryPublication
+from tests.fakes.sequences import judge_numbers, name_numbers, remember_numbers
 from tests.fakes.upsert import apply_updates, count_repeated_keys
 
 
@@ -65,13 +67,21 @@ class MemorySink:
     table: str
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
-        for option, rules in (("dedupe.key", self.deduplication), ("sink.key", self.upsert)):
-            missing = set(rules.key if rules else ()) - set(schema.names)
+        named = (
+            ("dedupe.key", self.deduplication.key if self.deduplication else ()),
+            ("sink.key", self.upsert.key if self.upsert else ()),
+            ("sequence", (*self.sequence.key, self.sequence.number) if self.sequence else ()),
+        )
+        for option, names in named:
+            missing = set(names) - set(schema.names)
             if missing:
                 raise ConfigurationError(f"{option} names columns that the rows do not have: {sorted(missing)}.")
+        if self.sequence and not pa.types.is_integer(schema.field(self.sequence.number).type):
+            raise ConfigurationError(f"sequence.number names {self.sequence.number!r}, which is not an integer.")
         with self.database.transaction() as tables:
             target = tables.targets.get(self.table)
             if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
@@ -125,7 +135,24 @@ class MemorySink:
             IntegrityCheck.NO_DUPLICATE_MESSAGES: [
                 offender_at(at, f"repeats {each.first[0]}@{each.first[1]}") for at, each in repeats[:limit]
             ],
+            **self._name_numbers(tables, attempt, limit),
         }
+
+    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
+        """See the port."""
+        if self.sequence is None:
+            return None
+        tables = self.database.committed
+        return judge_numbers(tables, attempt, self._kept(tables, attempt), self.sequence).facts
+
+    def remember_numbers(self, publication: Publication) -> None:
+        """See the port."""
+        attempt, tables = publication.attempt, publication.connection
+        if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
+            return
+        dropped = tables.duplicates.get(attempt.batch.batch_id, {})
+        rows = [row for row in _require_audited(publication).rows if coordinate_of(row) not in dropped]
+        remember_numbers(tables, attempt, rows, self.sequence)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
@@ -236,6 +263,18 @@ class MemorySink:
             key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
             for key, held in offsets.items()
         }
+
+    def _kept(self, tables: Tables, attempt: Attempt) -> Sequence[Row]:
+        rows = tables.staging[_key(attempt)].rows
+        dropped = self._judge(tables, attempt, rows).duplicates
+        return [row for row in rows if coordinate_of(row) not in dropped]
+
+    def _name_numbers(
+        self, tables: Tables, attempt: Attempt, limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
+            return {}
+        return name_numbers(judge_numbers(tables, attempt, self._kept(tables, attempt), self.sequence), limit)
 
     def _judge(self, tables: Tables, attempt: Attempt, rows: Sequence[Row]) -> Judged:
         """What the publication will judge of the message keys of ``rows``. Changes nothing (I6)."""

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck
 from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
-from batchledger.checking import CheckResult, Outcome
+from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.errors import StagingError
 from batchledger.facts import BatchFacts
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.quarantine import QUARANTINE_SCHEMA
@@ -119,6 +120,9 @@ class MemoryStager:
         return {**columns, DELETED_COLUMN: record.value is None} if is_deleting else columns
 
 
+_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
+
+
 @dataclass(frozen=True)
 class MemoryAuditor:
     """See the port. ``ignored`` checks pass whatever they find: a negative control."""
@@ -136,6 +140,7 @@ class MemoryAuditor:
         unexplained = [each.unexplained for each in facts.balances]
         moved = [each.range for each in ranges if next_offsets.get(each.range.partition) != each.range.start]
         staged = sum(each.staged for each in ranges) + outside
+        numbers = facts.numbers or NumberFacts()
         messages = sum(each.duplicates - each.known_duplicates for each in ranges) * facts.is_blocked_by_duplicates
         if facts.positions is None:
             moved = []
@@ -147,6 +152,8 @@ class MemoryAuditor:
             IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
             IntegrityCheck.NO_PUBLISHED_OFFSETS: f"published: {facts.published}" if facts.published else "",
             IntegrityCheck.NO_DUPLICATE_MESSAGES: f"{messages} records repeat a message" if messages else "",
+            IntegrityCheck.NO_MISSING_NUMBERS: f"{numbers.missing} numbers are missing" if numbers.missing else "",
+            IntegrityCheck.NO_REPEATED_NUMBERS: f"{numbers.repeated} numbers repeat" if numbers.repeated else "",
             IntegrityCheck.STAGED_AS_REPORTED: (
                 f"reported {facts.reported}, found {staged}" if staged != facts.reported else ""
             ),
@@ -157,6 +164,7 @@ class MemoryAuditor:
                 Outcome.FAILED if fault and check not in self.ignored else Outcome.PASSED,
                 fault or "nothing found",
                 {"fault": fault},
+                facts.severity_of_numbers if check in _OF_NUMBERS else Severity.CRITICAL,
             )
             for check, fault in faults.items()
         ]

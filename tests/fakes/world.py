@@ -14,7 +14,7 @@ from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
-from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert
+from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
@@ -40,6 +40,7 @@ class World:
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     schema: pa.Schema = ROW_SCHEMA
 
@@ -51,7 +52,7 @@ class World:
         has_transform: bool = False,
     ) -> Platform:
         """Start a process over what is stored."""
-        sink = MemorySink(self.database, "orders", self.deduplication, self.upsert)
+        sink = MemorySink(self.database, "orders", self.deduplication, self.upsert, self.sequence)
         evidence = MemoryEvidence(self.database)
         rules = PipelineRules(
             PIPELINE,
@@ -63,6 +64,7 @@ class World:
             has_transform,
             self.delivery,
             self.deduplication,
+            self.sequence,
         )
         return Platform(
             rules=rules,

@@ -9,10 +9,11 @@ import yaml
 
 from batchledger import config
 from batchledger.accounting import HolePolicy
+from batchledger.checking import Severity
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, DuplicatePolicy, TombstonePolicy, Upsert, VersionBy
+from batchledger.record_rules import Deduplication, DuplicatePolicy, SequenceRule, TombstonePolicy, Upsert, VersionBy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
@@ -66,6 +67,16 @@ def test_duplicates_are_dropped_unless_the_file_lets_them_block(tmp_path: Path) 
     content = changed(dedupe={"key": ["id"], "remember": "1d", "duplicates": "block"})
     blocking = read_pipeline_file(write(tmp_path, content)).rules.deduplication
     assert blocking == Deduplication(("id",), timedelta(days=1), DuplicatePolicy.BLOCK)
+
+
+def test_sequence_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
+    content = changed(sequence={"key": ["amount"], "number": "id"}, source__schema="id long, amount double")
+    assert read_pipeline_file(write(tmp_path, content)).rules.sequence == SequenceRule(("amount",), "id")
+    whole = {"key": ["amount"], "number": "id", "starts_at": 1, "severity": "warning"}
+    content = changed(sequence=whole, source__schema="id long, amount double")
+    expected = SequenceRule(("amount",), "id", 1, Severity.WARNING)
+    assert read_pipeline_file(write(tmp_path, content)).numbering == expected
+    assert read_pipeline_file(write(tmp_path, GOOD)).rules.sequence is None
 
 
 def test_upsert_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
@@ -156,6 +167,20 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(dedupe__key=["id"], dedupe__remember="1d", dedupe__duplicates="refuse"),
             "dedupe.duplicates: 'refuse' is not allowed; allowed: 'drop' or 'block'",
         ),
+        (changed(sequence__key=["id"]), "sequence.number: this key is required"),
+        (changed(sequence__key=["id"], sequence__number="amuont"), "sequence.number: 'amuont' is not a column of"),
+        (changed(sequence__key=["ids"], sequence__number="id"), "sequence.key: 'ids' is not a column of"),
+        (
+            changed(sequence__key=["id"], sequence__number="amount"),
+            "sequence.number: 'amount' is a decimal(10,2) in source",
+        ),
+        (changed(sequence__key=["id"], sequence__number="id"), "the number 'id' is in the key too"),
+        (changed(sequence__key=["id"], sequence__number="amount", sequence__starts_at="1"), "sequence.starts_at: '1'"),
+        (
+            changed(sequence__key=["id"], sequence__number="amount", sequence__severity="high"),
+            "sequence.severity: 'high' is not allowed; allowed: 'critical', 'warning' or 'info'",
+        ),
+        (changed(sequence__keys=["id"]), "sequence.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),

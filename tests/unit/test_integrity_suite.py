@@ -12,10 +12,11 @@ from great_expectations.render.view import DefaultJinjaPageView
 
 from batchledger.accounting import HoleCounts, HolePolicy, IntegrityCheck, RangeFacts, balance_batch
 from batchledger.batch import HeldRange, Position, TopicIdentity
-from batchledger.checking import CheckResult, Offender, Outcome
+from batchledger.checking import CheckResult, Offender, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.checks.integrity import IntegrityAuditor
 from batchledger.facts import BatchFacts
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, single_offset
 
 ORDERS = [OffsetRange(TopicPartition("orders", number), 100, 200) for number in range(3)]
@@ -26,7 +27,9 @@ def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> BatchF
     positions = tuple(Position(each, 0, 100, TopicIdentity("cluster", "topic")) for each in partitions_of(ranges))
     reported = sum(each.staged for each in ranges)
     balances = balance_batch(ranges, holes, has_transform=False)
-    return BatchFacts(ranges, balances, reported, positions, is_blocked_by_duplicates=True)
+    return BatchFacts(
+        ranges, balances, reported, positions, is_blocked_by_duplicates=True, numbers=NumberFacts(series=3)
+    )
 
 
 def partitions_of(ranges: tuple[RangeFacts, ...]) -> list[TopicPartition]:
@@ -74,6 +77,14 @@ FAULTS = {
         second(lambda one: replace(one, duplicates=5, known_duplicates=2)),
         "3 records repeat a message, and dedupe.duplicates is block (in orders[1] 100..200)",
     ),
+    IntegrityCheck.NO_MISSING_NUMBERS: (
+        replace(CLEAN, numbers=NumberFacts(series=3, missing=6, gaps=2, late=1, restarts=4)),
+        "6 numbers are missing in what the producers have numbered; gaps 2, late 1, restarts 4",
+    ),
+    IntegrityCheck.NO_REPEATED_NUMBERS: (
+        replace(CLEAN, numbers=NumberFacts(series=3, repeated=2)),
+        "2 records have a number that was seen before",
+    ),
     IntegrityCheck.NO_PUBLISHED_OFFSETS: (
         replace(CLEAN, published=(HeldRange(7, OffsetRange(TopicPartition("orders", 2), 90, 105)),)),
         "5 offsets are published already (in orders[2] 100..200)",
@@ -100,6 +111,24 @@ def test_duplicates_of_a_pipeline_that_drops_them_are_no_failure() -> None:
     facts = second(lambda one: replace(one, duplicates=5))
     assert set(failed(facts)) == {IntegrityCheck.NO_DUPLICATE_MESSAGES}
     assert failed(replace(facts, is_blocked_by_duplicates=False)) == {}
+
+
+def test_numbers_matter_as_much_as_the_pipeline_says() -> None:
+    facts = replace(FAULTS[IntegrityCheck.NO_MISSING_NUMBERS][0], severity_of_numbers=Severity.WARNING)
+    (found,) = failed(facts).values()
+    assert (found.severity, found.blocks) == (Severity.WARNING, False)
+    assert (found.observed["missing"], found.observed["restarts"]) == (6, 4)
+
+
+def test_quarantined_records_are_told_beside_missing_numbers() -> None:
+    facts = second(lambda one: replace(one, staged=98, distinct=98, quarantined=2))
+    (found,) = failed(replace(facts, numbers=NumberFacts(missing=2, gaps=1))).values()
+    assert "2 records of the batch are in quarantine, whose numbers may be among the missing" in found.detail
+
+
+def test_pipeline_without_a_sequence_judges_no_numbers() -> None:
+    names = {each.name for each in IntegrityAuditor().judge(replace(CLEAN, numbers=None))}
+    assert names.isdisjoint({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
 
 
 def test_hole_is_found_and_named_by_its_class() -> None:

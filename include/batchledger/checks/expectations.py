@@ -145,6 +145,22 @@ class ExpectMessagesToComeOnce(ExpectFactToBeZero):
     failure: ClassVar[str] = "{total} records repeat a message, and dedupe.duplicates is block"
 
 
+class ExpectNumbersNotToBeMissing(ExpectFactToBeZero):
+    """No number is missing between those that the batch brings and those that were seen before."""
+
+    fact: ClassVar[str] = "missing_numbers"
+    check: ClassVar[str] = IntegrityCheck.NO_MISSING_NUMBERS
+    failure: ClassVar[str] = "{total} numbers are missing in what the producers have numbered"
+
+
+class ExpectNumbersNotToRepeat(ExpectFactToBeZero):
+    """No record has a number that was seen before."""
+
+    fact: ClassVar[str] = "repeated_numbers"
+    check: ClassVar[str] = IntegrityCheck.NO_REPEATED_NUMBERS
+    failure: ClassVar[str] = "{total} records have a number that was seen before"
+
+
 def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     """Return what a batch with these facts has to meet."""
     chosen: list[type[ExpectFactToBeZero]] = [
@@ -158,6 +174,8 @@ def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
         chosen += [ExpectRangesToMeetPosition, ExpectOffsetsNotToBePublished]
     if facts.is_blocked_by_duplicates:
         chosen.append(ExpectMessagesToComeOnce)
+    if facts.numbers is not None:
+        chosen += [ExpectNumbersNotToBeMissing, ExpectNumbersNotToRepeat]
     return chosen
 
 

@@ -6,7 +6,7 @@ data.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import great_expectations as gx
@@ -19,9 +19,13 @@ from batchledger.checking import CheckResult, Outcome
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.errors import CheckNotRunError
 from batchledger.facts import BatchFacts
+from batchledger.numbering import describe_numbers
 from batchledger.offsets import count_covered
 
 RANGES_SHOWN = 8
+
+# What concerns the batch as a whole, so that no range is named.
+_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,14 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
             "missing_of_reported": 0,
             # What was listed when the range was published before has been accepted.
             "repeated_messages": each.duplicates - each.known_duplicates,
+            "missing_numbers": 0,
+            "repeated_numbers": 0,
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
     ]
     rows[0]["missing_of_reported"] = facts.reported - sum(each.staged + each.outside for each in facts.ranges)
+    if facts.numbers is not None:
+        rows[0] |= {"missing_numbers": facts.numbers.missing, "repeated_numbers": facts.numbers.repeated}
     return pd.DataFrame(rows)
 
 
@@ -91,8 +99,10 @@ def _explain(kind: type[ExpectFactToBeZero], result: ExpectationValidationResult
     if result.success:
         detail = f"{len(table)} ranges: {kind.promise()}"
         return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
-    wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
-    detail = f"{kind.failure.format(total=total)} (in {', '.join(wrong)})"
+    detail = kind.failure.format(total=total)
+    if kind.check not in _OF_NUMBERS:
+        wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
+        detail = f"{detail} (in {', '.join(wrong)})"
     return CheckResult(kind.check, Outcome.FAILED, detail, observed, validation=validation)
 
 
@@ -104,7 +114,11 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
 
 
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
-    """Add what is known beside the verdict."""
+    """Add what is known beside the verdict, and how much it matters."""
+    if check.name in _OF_NUMBERS and facts.numbers is not None:
+        quarantined = sum(each.quarantined for each in facts.ranges)
+        check = replace(check, severity=facts.severity_of_numbers).with_observed(**asdict(facts.numbers))
+        return check.with_note(describe_numbers(facts.numbers, quarantined))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))

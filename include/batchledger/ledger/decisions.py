@@ -200,6 +200,8 @@ class PostgresDecisions:
                 require_checked(pipeline, rewind, _read_held(cursor, pipeline))
                 effect |= effects.emptying(_truncate(cursor, pipeline, truncate))
             cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
+            # What is read again would seem to come twice.
+            cursor.execute("delete from batchledger.sequence where pipeline = %s", [pipeline])
             cursor.execute(
                 read_statement(__package__, "rewind_positions"), {"pipeline": pipeline, **_offsets_as_arrays(offsets)}
             )

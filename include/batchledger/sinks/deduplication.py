@@ -99,6 +99,19 @@ class PostgresDeduplication:
         self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
         return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
+    def select_kept(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the rows that are no duplicates, as ``count`` judges them. Changes nothing (I6)."""
+        if self._is_taken_over(cursor, attempt):
+            return sql.SQL("({}) kept").format(statement_about("select_judged", attempt))
+        cursor.execute(read_sql("list_repeated").format(repeated=self._repeated(attempt)), self._parameters(attempt))
+        cursor.execute("analyze batchledger_repeated")
+        return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
+
+    def select_published(self, attempt: Attempt) -> sql.Composed:
+        """Return the subquery of the rows that were no duplicates when the batch was published."""
+        batch_id = sql.Literal(attempt.batch.batch_id)
+        return sql.SQL("({}) accepted").format(statement_about("select_accepted", attempt, batch_id=batch_id))
+
     def recall(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
         """Keep what was decided about the records that the batch takes over; their rows have been withdrawn."""
         if takes_over(attempt.batch, replaced):

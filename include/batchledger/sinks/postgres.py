@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt, HeldRange, stage_again
+from batchledger.batch import Attempt, HeldRange, Lane, stage_again
 from batchledger.checking import Offender
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
@@ -26,11 +26,13 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import TopicPartition, single_offset
 from batchledger.ports import Publication, TargetAccess
-from batchledger.record_rules import Deduplication, Upsert
+from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
+from batchledger.sinks.sequences import PostgresSequence
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     PostgresStagingWriter,
@@ -56,13 +58,15 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 class PostgresSink:
     """See the port. ``table`` is (schema, name).
 
-    Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended.
+    Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended. With
+    ``sequence`` the numbers of live batches are judged and remembered.
     """
 
     dsn: str = field(repr=False)
     table: tuple[str, str]
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
 
     @property
     def name(self) -> str:
@@ -71,7 +75,7 @@ class PostgresSink:
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> PostgresStagingWriter:
         """See the port."""
-        self._require_key_columns(schema.names)
+        self._require_key_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
             cursor.execute(
@@ -125,7 +129,32 @@ class PostgresSink:
                 found[check] = [Offender(single_offset(*place)) for place in cursor]
             if self._deduplication is not None:
                 found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self._deduplication.find_repeated(cursor, attempt, limit)
-            return found
+        if self.sequence is not None and attempt.batch.lane is Lane.LIVE:
+            with transaction(self.dsn, f"look for offending numbers in {attempt.batch.label}") as cursor:
+                found |= self._staged_numbers(cursor, attempt, self.sequence).find_offenders(cursor, attempt, limit)
+        return found
+
+    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
+        """See the port."""
+        if self.sequence is None:
+            return None
+        with transaction(self.dsn, f"judge the numbers of {attempt.batch.label}") as cursor:
+            return self._staged_numbers(cursor, attempt, self.sequence).count(cursor, attempt)
+
+    def remember_numbers(self, publication: Publication) -> None:
+        """See the port."""
+        attempt = publication.attempt
+        if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
+            return
+        rows: sql.Composable = rows_table(attempt)
+        if self._deduplication is not None:
+            rows = self._deduplication.select_published(attempt)
+        with publication.connection.cursor() as cursor:
+            cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+            found = int(cursor.fetchall()[0][0])
+            # The rows may have become visible in an earlier commit, and staging may be lost since.
+            _require_audited(publication, found, publication.duplicate_rows)
+            PostgresSequence(self.sequence, rows).remember(cursor, attempt)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
@@ -244,6 +273,11 @@ class PostgresSink:
                 for batch_id, topic, partition, *counts in cursor
             }
 
+    def _staged_numbers(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rules: SequenceRule) -> PostgresSequence:
+        deduplication = self._deduplication
+        rows = rows_table(attempt) if deduplication is None else deduplication.select_kept(cursor, attempt)
+        return PostgresSequence(rules, rows)
+
     @property
     def _deduplication(self) -> PostgresDeduplication | None:
         return PostgresDeduplication(self.deduplication, self.table) if self.deduplication else None
@@ -256,15 +290,28 @@ class PostgresSink:
     def _target(self) -> sql.Identifier:
         return sql.Identifier(*self.table)
 
-    def _require_key_columns(self, columns: Sequence[str]) -> None:
-        for option, rules in (("dedupe.key", self.deduplication), ("sink.key", self.upsert)):
-            for column in rules.key if rules else ():
+    def _require_key_columns(self, schema: pa.Schema) -> None:
+        columns, sequence = schema.names, self.sequence
+        named = {
+            "dedupe.key": self.deduplication.key if self.deduplication else (),
+            "sink.key": self.upsert.key if self.upsert else (),
+            "sequence.key": sequence.key if sequence else (),
+            "sequence.number": (sequence.number,) if sequence else (),
+        }
+        for option, names in named.items():
+            for column in names:
                 if column not in columns:
                     raise ConfigurationError(
                         f"{option} names column {column!r}, which the rows for {self.name} do not have; they have "
                         f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
                         column=column,
                     )
+        if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
+            raise ConfigurationError(
+                f"sequence.number names column {sequence.number!r}, which the rows for {self.name} have as "
+                f"{schema.field(sequence.number).type}. Let it be an integer, in source.schema or in the transform.",
+                column=sequence.number,
+            )
 
     def _staged_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> dict[str, str]:
         columns = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")

@@ -1,0 +1,103 @@
+"""Producers' own numbering on PostgreSQL: what is missing and what came again, judged by what earlier batches brought.
+
+Counting for the audit changes nothing (I6). The numbers are remembered in the transaction after which both the rows and
+the position of the batch are visible, so a crash or a retry finds what the audit found.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.accounting import IntegrityCheck
+from batchledger.batch import Attempt
+from batchledger.checking import Offender
+from batchledger.numbering import NumberFacts, name_missing, name_repeated
+from batchledger.offsets import single_offset
+from batchledger.record_rules import SequenceRule
+from batchledger.sinks.staging import join_names, read_sql
+
+
+@dataclass(frozen=True)
+class PostgresSequence:
+    """Judges the numbers of ``rows``, a table or subquery of what the batch makes visible."""
+
+    rules: SequenceRule
+    rows: sql.Composable
+
+    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> NumberFacts:
+        """Return what the audit judges."""
+        self._gather(cursor, attempt)
+        has_start = sql.Literal(self.rules.starts_at is not None)
+        cursor.execute(read_sql("count_numbers").format(rows=self.rows, has_start=has_start))
+        return NumberFacts(*(int(each) for each in cursor.fetchall()[0]))
+
+    def find_offenders(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int
+    ) -> dict[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records beside new gaps, and as many that repeat a number."""
+        self._gather(cursor, attempt)
+        cursor.execute(read_sql("find_missing_numbers").format(keys=self._keys), {"limit": limit})
+        missing = [
+            Offender(single_offset(*place), name_missing(self._read_key(key), first, last, number))
+            for *place, key, first, last, number in cursor
+        ]
+        cursor.execute(read_sql("find_repeated_numbers").format(keys=self._keys), {"limit": limit})
+        repeated = [
+            Offender(single_offset(*place), name_repeated(self._read_key(key), number))
+            for *place, key, number in cursor
+        ]
+        return {IntegrityCheck.NO_MISSING_NUMBERS: missing, IntegrityCheck.NO_REPEATED_NUMBERS: repeated}
+
+    def remember(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Let later batches know the numbers of this one; its gaps are known from now on."""
+        self._gather(cursor, attempt)
+        parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
+        cursor.execute(read_sql("remember_numbers"), parameters)
+
+    def _gather(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        rules, columns = self.rules, (*self.rules.key, self.rules.number)
+        cursor.execute("set local work_mem = '256MB'")
+        cursor.execute(
+            read_sql("number_rows").format(
+                aliased=sql.SQL(", ").join(
+                    sql.SQL("{} as {}").format(sql.Identifier(column), alias)
+                    for column, alias in zip(rules.key, self._aliases, strict=True)
+                ),
+                number=sql.Identifier(rules.number),
+                columns=join_names(columns),
+                rows=self.rows,
+                run=self._run,
+            )
+        )
+        cursor.execute("analyze batchledger_number")
+        names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Literal(each)) for each in columns)
+        cursor.execute(
+            read_sql("gather_series").format(keys=self._keys, names=names), {"pipeline": attempt.batch.pipeline}
+        )
+        cursor.execute("analyze batchledger_series")
+
+    @property
+    def _run(self) -> sql.Composable:
+        """How many records at which the numbering begins lie up to a record. Without a start it never begins anew."""
+        if self.rules.starts_at is None:
+            return sql.SQL("0::bigint")
+        return sql.SQL(
+            "count(*) filter (where number = {}) over "
+            '(partition by {} order by _topic collate "C", _partition, _offset)'
+        ).format(sql.Literal(self.rules.starts_at), self._keys)
+
+    @property
+    def _aliases(self) -> list[sql.Identifier]:
+        """Names that cannot meet those of the statements."""
+        return [sql.Identifier(f"key_{number}") for number, _ in enumerate(self.rules.key)]
+
+    @property
+    def _keys(self) -> sql.Composed:
+        return sql.SQL(", ").join(self._aliases)
+
+    def _read_key(self, text: str) -> dict[str, Any]:
+        return dict(zip(self.rules.key, json.loads(text), strict=True))

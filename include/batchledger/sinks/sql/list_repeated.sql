@@ -1,0 +1,2 @@
+create temporary table batchledger_repeated on commit drop as
+{repeated}

@@ -1,0 +1,250 @@
+"""The contract of the Sink port with ``sequence``: what producers have numbered is complete, or the rest is told."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from batchledger.batch import Decision
+from batchledger.errors import BatchBlockedError, ConfigurationError, StagingLostError
+from batchledger.numbering import NumberFacts
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports import Publication
+from batchledger.record_rules import Deduplication, SequenceRule
+from batchledger.rewind import ResolvedRewind
+from tests.contract import life
+from tests.contract.numbered import BY_DEVICE, FROM_ONE, SCHEMA, Numbered
+from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse
+
+ORDERS_0 = TopicPartition("orders", 0)
+ANA = Decision("ana", "because")
+
+
+@pytest.fixture
+def orders(warehouse: Warehouse) -> Numbered:
+    return Numbered(warehouse.with_rules(sequence=BY_DEVICE))
+
+
+@pytest.fixture
+def restarting(warehouse: Warehouse) -> Numbered:
+    """The numbering begins at 1."""
+    return Numbered(warehouse.with_rules(sequence=FROM_ONE))
+
+
+def test_numbers_that_follow_each_other_across_batches_and_partitions_are_clean(orders: Numbered) -> None:
+    assert orders.take(p0="a1 a2 b7", p1="a3") == NumberFacts(series=2)
+    assert orders.take(p0="a4 b8", p1="b9 a5") == NumberFacts(series=2)
+    assert orders.warehouse.read_series() == {'["a"]': (1, [1, 2, 3, 4, 5]), '["b"]': (1, [7, 8, 9])}
+
+
+def test_missing_number_in_one_batch_is_counted_and_named_by_the_record_behind_the_gap(orders: Numbered) -> None:
+    attempt = orders.stage(p0="a4 b1 a8 b2 b4")
+    assert orders.count(attempt) == NumberFacts(series=2, missing=4, gaps=2)
+    missing = ["orders[0]@2 (device a: 5..7 missing before 8)", "orders[0]@4 (device b: 3 missing before 4)"]
+    assert orders.name(attempt) == (missing, [])
+    assert orders.name(attempt, 1) == (missing[:1], [])
+
+
+def test_number_that_is_missing_between_two_batches_is_named_by_the_first_record_of_the_second(
+    orders: Numbered,
+) -> None:
+    orders.take(p0="a1 a2")
+    attempt = orders.stage(p0="a5")
+    assert orders.count(attempt) == NumberFacts(series=1, missing=2, gaps=1)
+    assert orders.name(attempt) == (["orders[0]@2 (device a: 3..4 missing before 5)"], [])
+
+
+def test_gap_that_was_published_is_known_and_not_told_again(orders: Numbered) -> None:
+    """Which is what a person's accept does."""
+    assert orders.take(p0="a1 a5").missing == 3
+    assert orders.take(p0="a6") == NumberFacts(series=1)
+    assert orders.take(p0="a9").missing == 2
+
+
+def test_late_number_fills_its_gap_and_is_told_as_late(orders: Numbered) -> None:
+    orders.take(p0="a1 a4")
+    assert orders.take(p0="a2 a5") == NumberFacts(series=1, late=1)
+    assert orders.warehouse.read_series() == {'["a"]': (1, [1, 2, 4, 5])}
+    assert orders.take(p0="a2").repeated == 1
+
+
+def test_numbers_out_of_order_within_a_batch_are_complete(orders: Numbered) -> None:
+    assert orders.take(p0="a3 a1", p1="a2 a4") == NumberFacts(series=1)
+
+
+def test_number_that_comes_again_is_counted_and_named_in_one_batch_and_across_batches(orders: Numbered) -> None:
+    orders.take(p0="a1 a2")
+    attempt = orders.stage(p0="a2 a3 a3 a3")
+    assert orders.count(attempt) == NumberFacts(series=1, repeated=3)
+    repeated = [
+        "orders[0]@2 (device a: 2 came again)",
+        "orders[0]@4 (device a: 3 came again)",
+        "orders[0]@5 (device a: 3 came again)",
+    ]
+    assert orders.name(attempt) == ([], repeated)
+    assert orders.name(attempt, 1) == ([], repeated[:1])
+
+
+def test_lower_number_than_the_first_one_is_late_and_the_gap_behind_it_is_named_by_it(orders: Numbered) -> None:
+    orders.take(p0="a5")
+    attempt = orders.stage(p0="a3")
+    assert orders.count(attempt) == NumberFacts(series=1, missing=1, gaps=1, late=1)
+    assert orders.name(attempt) == (["orders[0]@1 (device a: 4 missing after 3)"], [])
+
+
+def test_first_number_of_a_key_opens_no_gap(orders: Numbered) -> None:
+    assert orders.take(p0="a100") == NumberFacts(series=1)
+
+
+def test_records_without_key_or_number_are_counted_apart(orders: Numbered) -> None:
+    assert orders.take(p0="a1 a - -7 a2") == NumberFacts(series=1, unnumbered=3)
+
+
+def test_restart_without_a_start_is_told_as_a_repetition(orders: Numbered) -> None:
+    orders.take(p0="a1 a2")
+    assert orders.take(p0="a1 a2 a3") == NumberFacts(series=1, repeated=2)
+
+
+def test_restart_begins_the_numbering_anew(restarting: Numbered) -> None:
+    restarting.take(p0="a1 a2 a3")
+    assert restarting.take(p0="a4 a1 a2") == NumberFacts(series=1, restarts=1)
+    assert restarting.warehouse.read_series() == {'["a"]': (2, [1, 2])}
+    assert restarting.take(p0="a3") == NumberFacts(series=1)
+
+
+def test_gap_before_and_after_a_restart_are_both_told(restarting: Numbered) -> None:
+    restarting.take(p0="a1 a2")
+    attempt = restarting.stage(p0="a4 a1 a3 b1 b1 b2")
+    assert restarting.count(attempt) == NumberFacts(series=2, missing=2, gaps=2, restarts=2)
+    missing = ["orders[0]@2 (device a: 3 missing before 4)", "orders[0]@4 (device a: 2 missing before 3)"]
+    assert restarting.name(attempt) == (missing, [])
+
+
+def test_series_that_does_not_begin_at_its_start_is_told_and_no_failure(restarting: Numbered) -> None:
+    assert restarting.take(p0="a5 b1") == NumberFacts(series=2, joined=1)
+    assert restarting.take(p0="a6 b2") == NumberFacts(series=2)
+
+
+def test_i6_counting_numbers_changes_nothing(orders: Numbered) -> None:
+    attempt = orders.stage(p0="a1 a3")
+    for _ in range(2):
+        assert orders.count(attempt).missing == 1
+        orders.name(attempt)
+    assert orders.warehouse.read_series() == {}
+
+
+def fail_after_everything(warehouse: Warehouse, publication: Publication) -> None:
+    life.apply(warehouse, publication)
+    raise BatchBlockedError("a fault after everything")
+
+
+def test_i3_publication_that_fails_remembers_no_number(orders: Numbered) -> None:
+    attempt = orders.stage(p0="a1")
+    life.audit(orders.warehouse, attempt)
+    with pytest.raises(BatchBlockedError), orders.warehouse.ledger.publication(attempt) as publication:
+        fail_after_everything(orders.warehouse, publication)
+    assert orders.warehouse.read_series() == {}
+    life.publish(orders.warehouse, attempt)
+    assert orders.warehouse.read_series() == {'["a"]': (1, [1])}
+
+
+def test_replay_neither_judges_nor_changes_numbers(orders: Numbered) -> None:
+    orders.take(p0="a1 a2")
+    before = orders.warehouse.read_series()
+    everything = OffsetRange(ORDERS_0, 0, 2)
+    again = life.store_replay(orders.warehouse, everything)
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"_topic": "orders", "_partition": 0, "_offset": at, "_timestamp": life.NOW, "device": "a", "seq": 9 + at}
+            for at in (0, 1)
+        ],
+        schema=SCHEMA,
+    )
+    attempt = life.stage(orders.warehouse, again, "again", rows=rows)
+    life.audit(orders.warehouse, attempt)
+    life.publish(orders.warehouse, attempt)
+    assert orders.warehouse.read_series() == before
+
+
+def test_rewind_forgets_the_numbering(orders: Numbered) -> None:
+    orders.take(p0="a1 a2 a3")
+    orders.warehouse.decisions.rewind(orders.warehouse.pipeline, ResolvedRewind(0, {ORDERS_0: 1}), ANA)
+    assert orders.warehouse.read_series() == {}
+    assert orders.take(p0="a2 a3") == NumberFacts(series=1)
+
+
+def test_numbers_of_dropped_duplicates_do_not_count(warehouse: Warehouse) -> None:
+    """A producer that sends a batch twice does not repeat its numbers when ``dedupe`` drops the second one."""
+    rules = Deduplication(("message_id",), timedelta(days=30))
+    orders = Numbered(warehouse.with_rules(rules, sequence=BY_DEVICE))
+    assert orders.take(p0="a1 a2 a1") == NumberFacts(series=1)
+    attempt = orders.stage(p0="a2 a3 a3 a5")
+    assert orders.count(attempt) == NumberFacts(series=1, missing=1, gaps=1)
+    assert orders.name(attempt) == (["orders[0]@6 (device a: 4 missing before 5)"], [])
+    life.audit(orders.warehouse, attempt)
+    life.publish(orders.warehouse, attempt)
+    assert orders.warehouse.read_series() == {'["a"]': (1, [1, 2, 3, 5])}
+
+
+def test_control_without_dedupe_the_same_records_repeat_their_numbers(orders: Numbered) -> None:
+    assert orders.take(p0="a1 a2 a1").repeated == 1
+
+
+def test_numbers_are_not_remembered_from_a_staging_that_was_lost(orders: Numbered) -> None:
+    """At least once: the rows were committed before, and the database has emptied its unlogged tables since."""
+    attempt = orders.stage(p0="a1 a2")
+    life.audit(orders.warehouse, attempt)
+    with orders.warehouse.ledger.publication(attempt) as publication:
+        orders.warehouse.sink.publish(publication)
+        publication.mark_rows()
+    orders.warehouse.lose_staging()
+    with pytest.raises(StagingLostError), orders.warehouse.ledger.publication(attempt) as publication:
+        orders.warehouse.sink.remember_numbers(publication)
+
+
+def test_pipelines_and_rules_do_not_share_numbers(warehouse: Warehouse) -> None:
+    orders = Numbered(warehouse.with_rules(sequence=BY_DEVICE))
+    orders.take(p0="a1 a2")
+    other = replace(BY_DEVICE, key=("device", "message_id"))
+    assert Numbered(orders.warehouse.with_rules(sequence=other), runs=1).take(p0="a1").repeated == 0
+
+
+def test_sink_without_a_sequence_judges_no_numbers(warehouse: Warehouse) -> None:
+    attempt = Numbered(warehouse).stage(p0="a1 a3")
+    assert warehouse.sink.count_numbers(attempt) is None
+
+
+@pytest.mark.parametrize(("column", "message"), [("sqe", "sqe"), ("message_id", "message_id")])
+def test_number_column_that_is_missing_or_no_integer_is_refused_before_anything_is_written(
+    warehouse: Warehouse, column: str, message: str
+) -> None:
+    wrong = warehouse.with_rules(sequence=SequenceRule(("device",), column))
+    with pytest.raises(ConfigurationError, match=message):
+        Numbered(wrong).stage(p0="a1")
+
+
+@pytest.mark.parametrize("rules", [BY_DEVICE, FROM_ONE])
+def test_both_implementations_judge_random_numbers_alike(warehouse_dsn: str, rules: SequenceRule) -> None:
+    """Gaps, repetitions, late numbers and restarts in any mixture, batch after batch."""
+    dice = random.Random(7)  # noqa: S311 -- the same mixture in every run
+    postgres = PostgresWarehouse(warehouse_dsn).with_rules(sequence=rules)
+    both = [Numbered(each) for each in (MemoryWarehouse().with_rules(sequence=rules), postgres)]
+    try:
+        for _ in range(12):
+            records = {
+                name: " ".join(f"{dice.choice('ab')}{dice.randint(1, 14)}" for _ in range(dice.randint(1, 9)))
+                for name in dice.sample(["p0", "p1"], dice.randint(1, 2))
+            }
+            attempts = [each.stage(**records) for each in both]
+            counted = [each.count(attempt) for each, attempt in zip(both, attempts, strict=True)]
+            named = [each.name(attempt, 1000) for each, attempt in zip(both, attempts, strict=True)]
+            assert counted[0] == counted[1], records
+            assert [sorted(each) for each in named[0]] == [sorted(each) for each in named[1]], records
+            for each, attempt in zip(both, attempts, strict=True):
+                life.audit(each.warehouse, attempt)
+                life.publish(each.warehouse, attempt)
+            assert both[0].warehouse.read_series() == both[1].warehouse.read_series()
+    finally:
+        postgres.drop()
