@@ -117,6 +117,8 @@ def test_numbers_matter_as_much_as_the_pipeline_says() -> None:
     facts = replace(FAULTS[IntegrityCheck.NO_MISSING_NUMBERS][0], severity_of_numbers=Severity.WARNING)
     (found,) = failed(facts).values()
     assert (found.severity, found.blocks) == (Severity.WARNING, False)
+    assert found.validation is not None
+    assert found.validation["expectation_config"]["severity"] == "warning"
     assert (found.observed["missing"], found.observed["restarts"]) == (6, 4)
 
 

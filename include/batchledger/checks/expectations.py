@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Self
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.render import LegacyDiagnosticRendererType, LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 from great_expectations.render.renderer_configuration import RendererConfiguration
 
 from batchledger.accounting import IntegrityCheck
+from batchledger.checking import Severity
 from batchledger.facts import BatchFacts
 
 
@@ -29,9 +31,9 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
     failure: ClassVar[str]
 
     @classmethod
-    def of_facts(cls) -> Self:
+    def of_facts(cls, severity: Severity = Severity.CRITICAL) -> Self:
         """Return the expectation about its column of the facts."""
-        return cls(column=cls.fact, value_set=[0], description=cls.promise())
+        return cls(column=cls.fact, value_set=[0], description=cls.promise(), severity=FailureSeverity(severity.value))
 
     @classmethod
     def promise(cls) -> str:

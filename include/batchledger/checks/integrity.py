@@ -15,7 +15,7 @@ from great_expectations.core import ExpectationValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.accounting import IntegrityCheck, count_holes, describe_holes
-from batchledger.checking import CheckResult, Outcome
+from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.errors import CheckNotRunError
 from batchledger.facts import BatchFacts
@@ -34,9 +34,13 @@ class IntegrityAuditor:
 
     def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
         """See the port."""
-        table, chosen = build_facts_table(facts), choose_expectations(facts)
-        results = _evaluate(table, chosen)
-        return [_annotate(_explain(kind, results[kind], table), facts) for kind in chosen]
+        table = build_facts_table(facts)
+        severities = {each: _severity_of(each, facts) for each in choose_expectations(facts)}
+        results = _evaluate(table, severities)
+        return [
+            _annotate(replace(_explain(kind, results[kind], table), severity=severity), facts)
+            for kind, severity in severities.items()
+        ]
 
 
 def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
@@ -70,17 +74,18 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
 
 
 def _evaluate(
-    table: pd.DataFrame, chosen: Sequence[type[ExpectFactToBeZero]]
+    table: pd.DataFrame, severities: Mapping[type[ExpectFactToBeZero], Severity]
 ) -> Mapping[type[ExpectFactToBeZero], ExpectationValidationResult]:
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     batch = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="ranges")
-    suite = gx.ExpectationSuite(name="integrity", expectations=[each.of_facts() for each in chosen])
+    expectations = [each.of_facts(severity) for each, severity in severities.items()]
+    suite = gx.ExpectationSuite(name="integrity", expectations=expectations)
     # More than the counts costs a metric each, and the table is at hand.
     validation = batch.validate(suite, result_format="BASIC")
     by_type = {each.expectation_config.type: each for each in validation.results if each.expectation_config}
     results = {}
-    for kind in chosen:
+    for kind in severities:
         result = by_type[kind.expectation_type]
         if result.exception_info.get("raised_exception") or "unexpected_count" not in result.result:
             raise CheckNotRunError(
@@ -113,12 +118,15 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
     return stored
 
 
+def _severity_of(kind: type[ExpectFactToBeZero], facts: BatchFacts) -> Severity:
+    return facts.severity_of_numbers if kind.check in _OF_NUMBERS else Severity.CRITICAL
+
+
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
-    """Add what is known beside the verdict, and how much it matters."""
+    """Add what is known beside the verdict."""
     if check.name in _OF_NUMBERS and facts.numbers is not None:
         quarantined = sum(each.quarantined for each in facts.ranges)
-        check = replace(check, severity=facts.severity_of_numbers).with_observed(**asdict(facts.numbers))
-        return check.with_note(describe_numbers(facts.numbers, quarantined))
+        return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, quarantined))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))
