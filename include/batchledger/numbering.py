@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+KEY_CHARACTERS_SHOWN = 40
+
 
 @dataclass(frozen=True, slots=True)
 class NumberFacts:
@@ -55,4 +57,10 @@ def name_repeated(key: Mapping[str, Any], number: int) -> str:
 
 
 def _name(key: Mapping[str, Any]) -> str:
-    return ", ".join(f"{column} {value}" for column, value in key.items())
+    return ", ".join(f"{column} {_shorten(value)}" for column, value in key.items())
+
+
+def _shorten(value: Any) -> str:
+    """A value as text that no terminal takes for a command, and no longer than what tells one key from another."""
+    text = str(value).encode("unicode_escape").decode("ascii")
+    return text if len(text) <= KEY_CHARACTERS_SHOWN else f"{text[:KEY_CHARACTERS_SHOWN]}…"
