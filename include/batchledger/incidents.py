@@ -1,0 +1,123 @@
+"""What people are told of, once: which condition opens an incident, which goes on with one, and which incident is over.
+
+A look at a pipeline finds conditions. A condition that is found again belongs to the incident that it opened, so one
+incident is told at its beginning and at its end, whatever the number of looks in between. Pure; no I/O.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from batchledger.checking import Severity
+
+Key = tuple[str, str, str]
+
+
+class IncidentKind(StrEnum):
+    """What kind of thing has happened; a look says which kinds it has looked for."""
+
+    BLOCKED = "blocked"
+    BLOCKED_TOO_LONG = "blocked_too_long"
+    CHECK_FAILED = "check_failed"
+    LOSS = "loss"
+    SOURCE_CHANGED = "source_changed"
+    STUCK_TRANSACTION = "stuck_transaction"
+    EXPIRY_NEAR = "expiry_near"
+    LAG = "lag"
+    FRESHNESS = "freshness"
+    FAILING = "failing"
+    STALE_ATTEMPT = "stale_attempt"
+    ORPHANED_STAGING = "orphaned_staging"
+    LEDGER_FINDING = "ledger_finding"
+    CHANNEL_FAILING = "channel_failing"
+
+
+class Event(StrEnum):
+    """What of an incident is told."""
+
+    OPENED = "opened"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that people are to know, as one look has found it.
+
+    ``subject`` tells incidents of one kind apart, for example ``batch 17`` or ``orders[3]``; empty where there can be
+    one only. ``title`` is a few words, ``lines`` say the numbers and coordinates, ``command`` answers it. None of them
+    holds a record's value or a secret. ``run`` is the Airflow run that the batch belongs to, where there is one.
+    """
+
+    pipeline: str
+    kind: IncidentKind
+    subject: str
+    severity: Severity
+    title: str
+    lines: tuple[str, ...] = ()
+    command: str = ""
+    batch_id: int | None = None
+    run: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """What makes two conditions the same incident; there is one open incident of a key at most."""
+        return self.pipeline, self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One condition from its first look to its last. ``condition`` is as it was found last, at ``seen_at``."""
+
+    incident_id: int
+    condition: Condition
+    opened_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None = None
+
+    @property
+    def duration(self) -> timedelta:
+        """How long it has lasted, or had lasted when it was seen last."""
+        return (self.ended_at or self.seen_at) - self.opened_at
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a look changes: conditions that open an incident, incidents that go on, and incidents that are over.
+
+    ``opened`` and ``ended`` are told, ``continued`` are not; their condition is the one that was found now.
+    """
+
+    opened: tuple[Condition, ...] = ()
+    continued: tuple[Incident, ...] = ()
+    ended: tuple[Incident, ...] = ()
+
+
+def settle(
+    open_incidents: Sequence[Incident], found: Iterable[Condition], looked_for: Collection[IncidentKind], now: datetime
+) -> Settlement:
+    """Return what a look that began at ``now`` changes among the open incidents of the pipelines that it looked at.
+
+    An incident of a kind that was not looked for stays as it is, because nothing is known of it: of a Kafka that does
+    not answer nobody learns that a loss is over. So does one that a later look has seen. Conditions of one key are one
+    incident, the first of them: ``[blocked 17, lag]`` open, ``[blocked 17, blocked 18]`` found, all kinds looked for:
+    18 is opened, 17 goes on, lag is over.
+    """
+    found_by_key: dict[Key, Condition] = {}
+    for condition in found:
+        found_by_key.setdefault(condition.key, condition)
+    known = {each.condition.key for each in open_incidents}
+    current = [each for each in open_incidents if each.seen_at <= now]
+    return Settlement(
+        opened=tuple(condition for key, condition in found_by_key.items() if key not in known),
+        continued=tuple(
+            replace(each, condition=found_by_key[each.condition.key], seen_at=now)
+            for each in current
+            if each.condition.key in found_by_key
+        ),
+        ended=tuple(
+            replace(each, ended_at=now)
+            for each in current
+            if each.condition.key not in found_by_key and each.condition.kind in looked_for
+        ),
+    )
