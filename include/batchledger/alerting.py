@@ -13,16 +13,18 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from batchledger.conditions import Findings, find_conditions
-from batchledger.errors import BatchledgerError
+from batchledger.errors import BatchledgerError, ChannelError
 from batchledger.health import survey
-from batchledger.incidents import IncidentKind, Notification, Settlement, describe_failing_channels
-from batchledger.messages import Links, compose
+from batchledger.incidents import IncidentKind, Message, Notification, Settlement, describe_failing_channels
+from batchledger.messages import Links, compose, compose_trial
 from batchledger.pipeline import Deadlines, Platform
 from batchledger.ports import Channel, Incidents
 
 logger = logging.getLogger(__name__)
 
 CHANNEL_SECONDS = 10.0
+
+OpenChannel = Callable[[str], Channel]
 
 
 def utc_now() -> datetime:
@@ -40,7 +42,7 @@ class Alerting:
     pipeline: str
     incidents: Incidents
     channels: tuple[str, ...]
-    open_channel: Callable[[str], Channel]
+    open_channel: OpenChannel
     deadlines: Deadlines = field(default_factory=Deadlines)
     links: Links = field(default_factory=Links)
     channel_seconds: float = CHANNEL_SECONDS
@@ -84,6 +86,40 @@ def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
         sent_later, failed_later = _send(alerting)
         sent, failed = sent + sent_later, {**failed, **failed_later}
     return Told(settlement, sent, tuple(failed.items()))
+
+
+def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = CHANNEL_SECONDS) -> None:
+    """Send a trial message. Raises ChannelError when it is not delivered in time, ConfigurationError."""
+    outcome: list[BatchledgerError | None] = []
+
+    def deliver() -> None:
+        try:
+            _deliver(open_channel, connection_id, compose_trial(connection_id))
+        except BatchledgerError as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    worker = threading.Thread(target=deliver, daemon=True)
+    worker.start()
+    worker.join(seconds)
+    error = outcome[0] if outcome else ChannelError(_no_answer(seconds))
+    if error is not None:
+        raise error
+
+
+def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) -> None:
+    """Deliver; what a library raises is told by its class alone, because its words may hold a secret."""
+    try:
+        open_channel(connection_id).send(message)
+    except BatchledgerError:
+        raise
+    except Exception as error:
+        raise ChannelError(f"{connection_id} could not be used: {type(error).__name__}.") from error
+
+
+def _no_answer(seconds: float) -> str:
+    return f"no answer within {seconds:g} s."
 
 
 def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement:
@@ -136,20 +172,19 @@ class _Delivery(threading.Thread):
                 if claimed is None:
                     return
                 self._present = claimed
-                alerting.open_channel(self.channel).send(compose(claimed.incident, claimed.event, alerting.links))
+                message = compose(claimed.incident, claimed.event, alerting.links)
+                _deliver(alerting.open_channel, self.channel, message)
                 alerting.incidents.mark_sent(claimed, alerting.clock())
                 self.sent += 1
                 self._present = None
         except BatchledgerError as error:
             self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 -- libraries raise what they like, and their words may hold a secret
-            self._fail(f"{type(error).__name__} from the library that delivers")
 
     def give_up_if_alive(self) -> None:
         """Record that the channel has not answered in time; what it still delivers is recorded when it does."""
         if self.is_alive():
             self._is_over = True
-            self._fail(f"no answer within {self._alerting.channel_seconds:g} s")
+            self._fail(_no_answer(self._alerting.channel_seconds))
 
     def _fail(self, reason: str) -> None:
         self.error, claimed = reason, self._present

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import decision_commands, display, quarantine_commands, replay_commands
+from batchledger import alert_commands, decision_commands, display, quarantine_commands, replay_commands
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
@@ -32,6 +32,7 @@ app.command()(commands.up)
 app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
+app.add_typer(alert_commands.app, name="alerts")
 app.add_typer(quarantine_commands.app, name="quarantine")
 for _decide in (
     decision_commands.rewind,

@@ -4,6 +4,7 @@ The connection is the one of Airflow's Apprise provider: ``{"config": {"path": "
 list of these. The provider's own ``notify`` does not tell whether anything was delivered, so the library is asked.
 """
 
+import logging
 from dataclasses import dataclass
 
 from airflow.providers.apprise.hooks.apprise import AppriseHook
@@ -28,6 +29,8 @@ class AppriseChannel:
 
     def send(self, message: Message) -> None:
         """See the port."""
+        # It writes URLs that it does not understand to the log, with their secrets.
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)
         hook, services = AppriseHook(self.connection_id), Apprise()
         try:
             hook.set_config_from_conn(hook.get_connection(self.connection_id), services)

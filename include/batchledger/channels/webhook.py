@@ -1,5 +1,6 @@
 """Connections of type ``http``: a POST of the message as JSON. A URL may be a secret, so no error names it."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ class WebhookChannel:
 
     def send(self, message: Message) -> None:
         """See the port."""
+        # It writes the whole URL of every request to the log.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
             answer = httpx.post(
                 self.url, json=dict(message.document), headers=self.headers, auth=self.login, timeout=SECONDS

@@ -1,5 +1,6 @@
 """The Incidents port on PostgreSQL: incidents, their outbox, and the facts that they are derived from."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -130,6 +131,45 @@ class PostgresIncidents:
         """See the port."""
         with transaction(self.dsn, f"list the incidents of {pipeline}") as cursor:
             return _list_open(cursor, pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRecord:
+    """What became of one message through one channel; ``sent_at`` is None while it is still to be delivered."""
+
+    channel: str
+    event: str
+    tries: int
+    sent_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """One incident with everything that was sent, or is to be sent, of it."""
+
+    incident: Incident
+    deliveries: Sequence[DeliveryRecord]
+
+
+def list_alerts(dsn: str, pipeline: str, limit: int) -> list[AlertRecord]:
+    """Return the open incidents of a pipeline and those that ended last, up to ``limit``; the open ones first."""
+    with snapshot(dsn, f"list the alerts of {pipeline}") as cursor:
+        cursor.execute(
+            f"select {_COLUMNS} from batchledger.incident where pipeline = %s "  # noqa: S608 -- a constant
+            "order by ended_at is not null, incident_id desc limit %s",
+            [pipeline, limit],
+        )
+        incidents = [_read_incident(row) for row in cursor.fetchall()]
+        cursor.execute(
+            "select incident_id, channel, event, tries, sent_at, last_error from batchledger.notification "
+            "where incident_id = any(%s) order by notification_id",
+            [[each.incident_id for each in incidents]],
+        )
+        deliveries: dict[int, list[DeliveryRecord]] = defaultdict(list)
+        for incident_id, *values in cursor:
+            deliveries[incident_id].append(DeliveryRecord(*values))
+        return [AlertRecord(each, deliveries[each.incident_id]) for each in incidents]
 
 
 def _load_facts(cursor: Cursor, batch_id: int) -> BatchFacts:
