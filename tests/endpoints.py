@@ -83,13 +83,19 @@ class Mailbox:
         if self.refusal is not None:
             return self.refusal
         content = cast("bytes", envelope.content)
-        self.received.append(cast("EmailMessage", message_from_bytes(content, policy=policy.default)))
+        self.received.append(message_from_bytes(content, policy=policy.default))
         return "250 OK"
 
     @property
     def titles(self) -> list[str]:
         """The subjects of what arrived, in order."""
         return [str(each["Subject"]) for each in self.received]
+
+    @property
+    def pages(self) -> list[str]:
+        """Their texts, decoded."""
+        bodies = [each.get_body() for each in self.received]
+        return [str(body.get_content()) for body in bodies if body is not None]
 
 
 @contextmanager

@@ -37,8 +37,8 @@ class MemoryIncidents:
         newest = max(live, key=lambda each: each.published_at or datetime.min, default=None)  # noqa: DTZ901
         return StoredFacts(
             tuple(_facts(tables, each) for each in mine if not each.batch.state.is_final and not each.batch.is_dry_run),
-            newest and _facts(tables, newest),
-            newest and newest.published_at,
+            _facts(tables, newest) if newest else None,
+            newest.published_at if newest else None,
         )
 
     def settle(

@@ -78,9 +78,7 @@ def test_mail_arrives_at_every_address_with_title_and_text(mailbox: Mailbox, mon
     (received,) = mailbox.received
     assert received["Subject"] == MESSAGE.title
     assert (received["From"], received["To"]) == ("batchledger@example.com", "ops@example.com, oncall@example.com")
-    body = received.get_body()
-    assert body is not None
-    page = body.get_content()
+    (page,) = mailbox.pages
     assert "batch 17 of orders &lt;stays&gt; invisible" in page
     assert "orders[3]@1200" in page
 
