@@ -8,6 +8,7 @@ from rich.text import Text
 
 from batchledger.alerting import Told
 from batchledger.checking import Severity
+from batchledger.incidents import Incident
 from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.printing import new_table, print_json, print_out
 
@@ -53,6 +54,28 @@ def show_told(told_by_pipeline: Mapping[str, Told], as_json: bool) -> None:
     print_out(table)
 
 
+def show_open(incidents: Sequence[Incident]) -> None:
+    """Print the open incidents in a line each; nothing when there are none."""
+    if not incidents:
+        return
+    table = new_table("Open incidents: batchledger alerts PIPELINE", "pipeline", "what", "since UTC")
+    for each in incidents:
+        title = Text(each.condition.title, _STYLE_BY_SEVERITY[each.condition.severity])
+        table.add_row(each.condition.pipeline, title, f"{each.opened_at:%m-%d %H:%M}")
+    print_out(table)
+
+
+def incident_as_json(incident: Incident) -> dict[str, Any]:
+    """One incident, for scripts."""
+    return {
+        "incident_id": incident.incident_id,
+        **dataclasses.asdict(incident.condition),
+        "opened_at": incident.opened_at,
+        "seen_at": incident.seen_at,
+        "ended_at": incident.ended_at,
+    }
+
+
 def _describe(alert: AlertRecord) -> Text:
     incident, condition = alert.incident, alert.incident.condition
     style = "green" if incident.ended_at else _STYLE_BY_SEVERITY[condition.severity]
@@ -76,12 +99,7 @@ def _describe_delivery(delivery: DeliveryRecord) -> str:
 
 
 def _as_json(alert: AlertRecord) -> dict[str, Any]:
-    incident = alert.incident
     return {
-        "incident_id": incident.incident_id,
-        **dataclasses.asdict(incident.condition),
-        "opened_at": incident.opened_at,
-        "seen_at": incident.seen_at,
-        "ended_at": incident.ended_at,
+        **incident_as_json(alert.incident),
         "deliveries": [dataclasses.asdict(each) for each in alert.deliveries],
     }

@@ -59,15 +59,15 @@ class Told:
 
 
 def look(platform: Platform, alerting: Alerting, now: datetime) -> Findings:
-    """Return what people are to know of the pipeline now; the ledger is asked before the source."""
+    """Return what people are to know of the pipeline; whoever has found more adds it, and ``tell`` takes the sum."""
     stored = alerting.incidents.load_facts(alerting.pipeline)
     return find_conditions(stored, survey(platform, now), alerting.deadlines, now)
 
 
-def report(platform: Platform, alerting: Alerting, more: Findings = Findings()) -> Told:  # noqa: B008 -- frozen
-    """Look at the pipeline and tell what has begun and what is over. ``more`` is what the caller has found besides."""
+def report(platform: Platform, alerting: Alerting) -> Told:
+    """Look at the pipeline, and tell what has begun and what is over."""
     now = alerting.clock()
-    return tell(alerting, look(platform, alerting, now) + more, now)
+    return tell(alerting, look(platform, alerting, now), now)
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
@@ -142,6 +142,9 @@ def _send(alerting: Alerting) -> tuple[int, dict[str, str]]:
     for worker in workers:
         worker.join(max(0.0, deadline - monotonic()))
         worker.give_up_if_alive()
+    for worker in workers:
+        if worker.mistake is not None:
+            raise worker.mistake
     failed = {worker.channel: worker.error for worker in workers if worker.error is not None}
     for channel, error in failed.items():
         logger.warning("%s: alert channel %s: %s", alerting.pipeline, channel, error)
@@ -159,6 +162,7 @@ class _Delivery(threading.Thread):
         self.channel = channel
         self.sent = 0
         self.error: str | None = None
+        self.mistake: Exception | None = None
         self._alerting = alerting
         self._present: Notification | None = None
         self._is_over = False
@@ -179,6 +183,8 @@ class _Delivery(threading.Thread):
                 self._present = None
         except BatchledgerError as error:
             self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 -- a mistake of ours, raised again by the thread that waits
+            self.mistake = error
 
     def give_up_if_alive(self) -> None:
         """Record that the channel has not answered in time; what it still delivers is recorded when it does."""

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -24,6 +24,7 @@ from batchledger.errors import (
     StagingError,
 )
 from batchledger.health import PipelineHealth, PipelineState, survey
+from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.decisions import PostgresDecisions
@@ -172,6 +173,21 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
         return list(pool.map(look, find_pipeline_files()))
+
+
+def list_open_incidents() -> list[Incident]:
+    """Return the open incidents of every pipeline of the folder; of one whose ledger cannot be asked, none."""
+
+    def look(path: Path) -> Sequence[Incident]:
+        try:
+            pipeline = read_pipeline_file(path)
+            return PostgresIncidents(ledger_dsn(pipeline)).list_open(pipeline.name)
+        except BatchledgerError:
+            # The survey says what is wrong with it.
+            return []
+
+    with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
+        return [each for found in pool.map(look, find_pipeline_files()) for each in found]
 
 
 def _airflow_url() -> str | None:
