@@ -34,6 +34,7 @@ _OF_LEDGER = frozenset(
 )
 _OF_SOURCE = frozenset({IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED})
 _OF_THREATS = frozenset({IncidentKind.STUCK_TRANSACTION, IncidentKind.EXPIRY_NEAR, IncidentKind.LAG})
+KINDS_OF_A_LOOK = _OF_LEDGER | _OF_SOURCE | _OF_THREATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class Findings:
 
     found: tuple[Condition, ...] = ()
     looked_for: frozenset[IncidentKind] = field(default_factory=frozenset)
+
+    def without(self, kinds: frozenset[IncidentKind]) -> "Findings":
+        """Return what is of other kinds."""
+        return Findings(tuple(each for each in self.found if each.kind not in kinds), self.looked_for - kinds)
 
     def __add__(self, other: "Findings") -> "Findings":
         return Findings(self.found + other.found, self.looked_for | other.looked_for)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -12,8 +12,10 @@ import pytest
 from batchledger import run_batch
 from batchledger.alerting import Alerting, Told, report
 from batchledger.batch import BatchState
+from batchledger.checking import Severity
+from batchledger.conditions import Findings
 from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.incidents import ChannelFailure, IncidentKind
+from batchledger.incidents import ChannelFailure, Condition, IncidentKind
 from batchledger.messages import Links
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Channel
@@ -53,7 +55,7 @@ class Desk:
     def incidents(self) -> MemoryIncidents:
         return MemoryIncidents(self.world.database)
 
-    def report(self) -> Told:
+    def report(self, more: Findings | None = None) -> Told:
         """Do what the report task does."""
         alerting = Alerting(
             PIPELINE,
@@ -64,7 +66,7 @@ class Desk:
             channel_seconds=self.seconds,
             clock=lambda: self.now,
         )
-        self.told.append(report(self.world.process(), alerting))
+        self.told.append(report(self.world.process(), alerting, more))
         return self.told[-1]
 
     def wait(self, **duration: float) -> None:
@@ -193,6 +195,23 @@ def test_channel_that_keeps_failing_is_told_through_the_others_and_so_is_its_rec
     assert webhook.titles == [BLOCKED]
     assert mailbox.titles[2].startswith(f"{failing}: over after")
     assert desk.report().sent == 0
+
+
+def test_what_an_audit_finds_besides_is_told_and_does_not_contradict_the_look(desk: Desk) -> None:
+    """An audit that names a lag by partition would otherwise end the one of the runs, and they its own, for ever."""
+
+    def condition(kind: IncidentKind, subject: str) -> Condition:
+        return Condition(PIPELINE, kind, subject, Severity.WARNING, kind)
+
+    found = (condition(IncidentKind.BLOCKED, "another name"), condition(IncidentKind.LEDGER_FINDING, "I1"))
+    audited = Findings(found, frozenset({IncidentKind.BLOCKED, IncidentKind.LEDGER_FINDING}))
+    desk.block()
+    for more in (audited, None, audited):
+        desk.report(more)
+        desk.wait(minutes=5)
+    assert [each.condition.subject for each in desk.incidents.list_open(PIPELINE)] == ["batch 1", "I1"]
+    desk.report(replace(audited, found=()))
+    assert [each.condition.subject for each in desk.incidents.list_open(PIPELINE)] == ["batch 1"]
 
 
 def test_incident_is_stored_before_anything_is_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
