@@ -205,6 +205,7 @@ def test_what_an_audit_finds_besides_is_told_and_does_not_contradict_the_look(de
 
     found = (condition(IncidentKind.BLOCKED, "another name"), condition(IncidentKind.LEDGER_FINDING, "I1"))
     audited = Findings(found, frozenset({IncidentKind.BLOCKED, IncidentKind.LEDGER_FINDING}))
+    desk.channels = ()
     desk.block()
     for more in (audited, None, audited):
         desk.report(more)
