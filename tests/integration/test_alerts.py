@@ -1,9 +1,11 @@
 """Alerts over real services: what is wrong with a real topic arrives at a real endpoint, and is listed."""
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
+from batchledger.batch import BatchState
 from batchledger.errors import BatchBlockedError
 from batchledger.run_batch import run_once
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, free_port, serve_mail, serve_webhook
@@ -53,6 +55,23 @@ def test_blocked_batch_is_told_by_mail_and_webhook_once_and_once_more_when_it_is
     assert (told["ended"], told["sent"]) == ([shown["title"]], 2)
     assert webhook.titles[1].startswith(f"{title}: over after ")
     assert ask("alerts", pipeline.name)[0]["ended_at"] is not None
+
+
+def test_endpoint_that_holds_the_connection_costs_seconds_and_nothing_else(
+    workplace: Workplace, webhook: Webhook, mailbox: Mailbox
+) -> None:
+    """As slow as one likes: it answers when the test is over."""
+    pipeline = workplace.create(partitions=1, alerts=["ops", "mail"])
+    webhook.may_answer.clear()
+    block(pipeline)
+    started = monotonic()
+    (told,) = ask("alerts", "send", pipeline.name)
+    assert monotonic() - started < 25
+    assert (told["sent"], list(told["failed"])) == (1, ["ops"])
+    assert len(mailbox.titles) == 1
+    batch = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert batch is not None
+    assert batch.state is BatchState.BLOCKED
 
 
 def test_loss_is_told_and_stays_open_while_kafka_cannot_be_asked(workplace: Workplace, webhook: Webhook) -> None:

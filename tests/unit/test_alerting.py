@@ -128,6 +128,16 @@ def test_one_message_an_incident_and_one_at_its_end_whatever_the_number_of_runs(
     assert webhook.titles == [BLOCKED, OVER]
 
 
+def test_negative_control_without_the_memory_of_incidents_every_run_tells_again(desk: Desk, webhook: Webhook) -> None:
+    desk.block()
+    for _ in range(4):
+        desk.report()
+        with desk.world.database.transaction() as tables:
+            tables.incidents.clear()
+            tables.notifications.clear()
+    assert webhook.titles == [BLOCKED] * 4
+
+
 def test_every_kind_of_channel_is_told_at_once(
     desk: Desk, webhook: Webhook, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
