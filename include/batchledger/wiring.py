@@ -30,7 +30,7 @@ from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.pipeline import Platform, StageStep
-from batchledger.ports import Auditor, CrashHook, Stager, no_crash
+from batchledger.ports import Auditor, CrashHook, RowChecks, Stager, no_crash
 from batchledger.proof import prove
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification
@@ -88,6 +88,7 @@ def build_platform(
         sink=sink,
         make_stager=make_stager,
         make_auditor=_make_auditor,
+        make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
     )
 
@@ -142,6 +143,12 @@ def _make_auditor() -> Auditor:
     from batchledger.checks.integrity import IntegrityAuditor
 
     return IntegrityAuditor()
+
+
+def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
+    from batchledger.checks.rows import PipelineChecks
+
+    return PipelineChecks(pipeline.requested_checks, pipeline.folder)
 
 
 def _connect_session(pipeline: PipelineConfig) -> OpenSession:

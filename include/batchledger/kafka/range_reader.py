@@ -81,16 +81,20 @@ class RangeReader:
         self._consumer.close()
 
     def __iter__(self) -> Iterator[Seen]:
+        return map(_describe, self.messages())
+
+    def messages(self) -> Iterator[Any]:
+        """Iterate over the same records as the client has them, with key, value and headers."""
         while self._ahead:
             reached: dict[TopicPartition, int] = {}
             for message in self._poll():
                 error = message.error()
+                partition = TopicPartition(message.topic(), message.partition())
                 if error is None:
-                    seen = _describe(message)
-                    yield seen
-                    reached[seen.partition] = seen.offset + 1
+                    yield message
+                    reached[partition] = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    reached[TopicPartition(message.topic(), message.partition())] = message.offset()
+                    reached[partition] = message.offset()
                 elif error.code() in _HOPELESS:
                     raise KafkaException(error)
                 else:

@@ -28,8 +28,9 @@ from batchledger.batch import (
     closed,
     fenced_by,
     paused_by,
+    state_after_audit,
 )
-from batchledger.checking import CheckResult, Outcome, Severity, Suite, permit_publication
+from batchledger.checking import CheckResult, OnFailure, Outcome, Severity, Suite
 from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
@@ -54,6 +55,7 @@ from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
+from batchledger.ports import RecentBatch
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ class PostgresLedger:
         with transaction(self.dsn, f"load what the newest batches of {pipeline} took") as cursor:
             cursor.execute(read_statement(__package__, "load_paces"), {"pipeline": pipeline, "limit": limit})
             return [Pace(*row) for row in cursor]
+
+    def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
+        """See the port."""
+        with transaction(self.dsn, f"load what the newest batches of {pipeline} held") as cursor:
+            cursor.execute(read_statement(__package__, "load_recent"), {"pipeline": pipeline, "limit": limit})
+            return [RecentBatch(*row) for row in cursor]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
@@ -264,7 +272,7 @@ class PostgresLedger:
         expected: BatchState = BatchState.STAGED,
     ) -> Batch:
         """See the port."""
-        state = BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED
+        state = state_after_audit(checks)
         batch_id = attempt.batch.batch_id
         with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
             cursor.execute(
@@ -273,8 +281,13 @@ class PostgresLedger:
             )
             _require_one(cursor, attempt)
             store_balances(cursor, batch_id, balances)
+            # The file may have been corrected since an earlier audit of the attempt.
+            cursor.execute(
+                "delete from batchledger.check_result where batch_id = %s and attempt = %s", [batch_id, attempt.number]
+            )
             _insert_checks(cursor, attempt, checks)
-            _stamp_attempt(cursor, attempt, "audited_at")
+            if state is not BatchState.STAGED:
+                _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
                 end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, batch_id)
@@ -301,14 +314,24 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
             cursor.execute(
-                "select name, outcome, detail, observed, severity, suite, validation from batchledger.check_result "
+                "select name, outcome, detail, observed, severity, suite, validation, on_failure "
+                "from batchledger.check_result "
                 "where batch_id = %(id)s and attempt = "
                 "(select max(attempt) from batchledger.check_result where batch_id = %(id)s) order by suite, name",
                 {"id": batch_id},
             )
             return [
-                CheckResult(name, Outcome(outcome), detail, observed, Severity(severity), Suite(suite), validation)
-                for name, outcome, detail, observed, severity, suite, validation in cursor
+                CheckResult(
+                    name,
+                    Outcome(outcome),
+                    detail,
+                    observed,
+                    Severity(severity),
+                    Suite(suite),
+                    validation,
+                    OnFailure(on_failure),
+                )
+                for name, outcome, detail, observed, severity, suite, validation, on_failure in cursor
             ]
 
     @contextmanager

@@ -65,8 +65,17 @@ class PostgresDeduplication:
             self._judge_taken_over(cursor, attempt, replaced)
             cursor.execute(read_statement(__package__, "count_judged"), parameters)
         else:
-            cursor.execute(read_sql("count_duplicates").format(keyed=self._keyed(attempt)), parameters)
+            cursor.execute(read_sql("count_duplicates").format(repeated=self._repeated(attempt)), parameters)
         return [count for (count,) in cursor]
+
+    def insert_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt, table: sql.Identifier) -> None:
+        """Write the coordinates of the duplicates into a table."""
+        replaced = find_replaced(cursor, attempt)
+        repeated: sql.Composable = self._repeated(attempt)
+        if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
+            self._judge_taken_over(cursor, attempt, replaced)
+            repeated = sql.SQL("select _topic, _partition, _offset from batchledger_judged where is_duplicate")
+        cursor.execute(sql.SQL("insert into {} {}").format(table, repeated), self._parameters(attempt))
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
@@ -161,6 +170,9 @@ class PostgresDeduplication:
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
+
+    def _repeated(self, attempt: Attempt) -> sql.Composed:
+        return read_sql("find_repeated").format(keyed=self._keyed(attempt))
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(

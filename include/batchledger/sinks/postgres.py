@@ -6,6 +6,7 @@ target is created by the first publication and carries ``_topic, _partition, _of
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +26,10 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.offsets import TopicPartition
-from batchledger.ports import Publication, TargetAccess
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from batchledger.record_rules import Deduplication, Upsert
+from batchledger.sinks.checked_rows import open_checked_rows
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.staging import (
@@ -123,6 +125,17 @@ class PostgresSink:
                 cursor.execute(statement_about(query, attempt), parameters)
                 found[check] = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
             return found
+
+    def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
+        """See the port."""
+        with transaction(self.dsn, f"look at the staging of {attempt.batch.label}") as cursor:
+            columns = list(self._staged_columns(cursor, attempt))
+        return open_checked_rows(self.dsn, attempt, columns, self._deduplication)
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
+            cursor.execute(statement_about("remove_staged", attempt), ranges_as_arrays(records))
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
