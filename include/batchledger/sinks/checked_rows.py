@@ -28,7 +28,7 @@ def open_checked_rows(
             if deduplication is not None:
                 deduplication.insert_repeated(cursor, attempt, _REPEATED)
             cursor.execute("analyze pg_temp.batchledger_repeated")
-            is_row = sql.SQL("not s.{}").format(sql.Identifier(DELETED_COLUMN))
+            is_row = sql.SQL("s.{} is not true").format(sql.Identifier(DELETED_COLUMN))
             parts = {"repeated": _REPEATED, "is_row": is_row if DELETED_COLUMN in columns else sql.SQL("true")}
             shown = join_names([each for each in columns if each != DELETED_COLUMN])
             view = sql.Identifier("pg_temp", _ROWS)
