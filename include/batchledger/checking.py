@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 
 class Severity(StrEnum):
@@ -43,6 +43,19 @@ class Suite(StrEnum):
 
     INTEGRITY = "integrity"
     PIPELINE = "pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """Offsets that a failed check names, and what is wrong with them: ``orders[3]@1200 (repeats orders[0]@7)``."""
+
+    offsets: OffsetRange
+    note: str = ""
+
+    def __str__(self) -> str:
+        is_single = len(self.offsets) == 1
+        place = f"{self.offsets.partition}@{self.offsets.start}" if is_single else str(self.offsets)
+        return f"{place} ({self.note})" if self.note else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +105,47 @@ class CheckResult:
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
         return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
 
+    def with_observed(self, **numbers: Any) -> "CheckResult":
+        """Return the result with more of what was observed."""
+        return replace(self, observed={**self.observed, **numbers})
+
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
         if not coordinates:
             return self
         detail = f"{self.detail}, for example {', '.join(coordinates)}"
-        return replace(self, detail=detail, observed={**self.observed, "coordinates": list(coordinates)})
+        return replace(self, detail=detail).with_observed(coordinates=list(coordinates))
+
+    def with_offenders(self, pipeline: str, offenders: Sequence[Offender]) -> "CheckResult":
+        """Return the result with example offsets, and with the command that shows the records there."""
+        if not offenders:
+            return self
+        command = show_records(pipeline, [each.offsets for each in offenders])
+        named = self.with_coordinates([str(each) for each in offenders])
+        detail = f"{named.detail}. See the records with: {command}"
+        return replace(named, detail=detail).with_observed(command=command)
+
+
+def show_records(pipeline: str, ranges: Sequence[OffsetRange]) -> str:
+    """Return the command that shows the records of the ranges: ``batchledger records orders "orders[3] 7..8"``."""
+    return " ".join(["batchledger records", pipeline, *(f'"{each}"' for each in merge_ranges(ranges))])
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedCheck:
-    """A result, and the offsets of the rows that fail where they are to be set aside.
+    """A result, some failing rows as examples, and all failing rows where they are to be set aside.
 
     ``has_more`` says that more rows fail than ``failing`` names.
     """
 
     result: CheckResult
+    examples: tuple[Offender, ...] = ()
     failing: tuple[OffsetRange, ...] = ()
     has_more: bool = False
+
+    def name_examples(self, pipeline: str) -> CheckResult:
+        """Return the result with the examples in its detail."""
+        return self.result.with_offenders(pipeline, self.examples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from batchledger.checking import (
     CheckResult,
     FailedRecord,
     JudgedCheck,
+    Offender,
     OnFailure,
     Outcome,
     Severity,
@@ -67,7 +68,9 @@ def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
     else:
         judged = [_refuse(each, f"rows still fail after {ROUNDS} rounds of setting aside") for each in judged]
     set_aside = platform.evidence.list_set_aside(attempt)
-    return RowAudit(tuple(_tell_set_aside(each.result, set_aside) for each in judged), len(set_aside))
+    pipeline = attempt.batch.pipeline
+    results = [_tell_set_aside(each.name_examples(pipeline), set_aside, pipeline) for each in judged]
+    return RowAudit(tuple(results), len(set_aside))
 
 
 def _judge(platform: Platform, attempt: Attempt, checks: RowChecks) -> Sequence[JudgedCheck]:
@@ -114,11 +117,11 @@ def _refuse(judged: JudgedCheck, refusal: str) -> JudgedCheck:
     return replace(judged, result=replace(judged.result, on_failure=OnFailure.BLOCK).with_note(refusal))
 
 
-def _tell_set_aside(result: CheckResult, set_aside: Sequence[FailedRecord]) -> CheckResult:
+def _tell_set_aside(result: CheckResult, set_aside: Sequence[FailedRecord], pipeline: str) -> CheckResult:
     """Say of a check which records were set aside for it: it has failed, although what is left passes."""
     records = [each for each in set_aside if result.name in each.checks]
     if not records or result.outcome is Outcome.NOT_RUN:
         return result
-    told = replace(result, outcome=Outcome.FAILED, observed={**result.observed, "set_aside": len(records)})
+    told = replace(result, outcome=Outcome.FAILED).with_observed(set_aside=len(records))
     noted = told.with_note(f"{len(records):,} records did not pass and were set aside")
-    return noted.with_coordinates([f"{each.partition}@{each.offset}" for each in records[:OFFENDERS_SHOWN]])
+    return noted.with_offenders(pipeline, [Offender(each.range) for each in records[:OFFENDERS_SHOWN]])

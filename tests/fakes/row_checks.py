@@ -54,6 +54,5 @@ class MemoryRowChecks:
             OffsetRange(TopicPartition(row["_topic"], row["_partition"]), row["_offset"], row["_offset"] + 1)
             for row in failing[: test.bound]
         )
-        return JudgedCheck(
-            result(Outcome.FAILED, f"{len(failing)} rows fail"), tuple(ranges), len(failing) > test.bound
-        )
+        told = result(Outcome.FAILED, f"{len(failing)} rows fail")
+        return JudgedCheck(told, failing=tuple(ranges), has_more=len(failing) > test.bound)

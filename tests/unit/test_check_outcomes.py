@@ -9,8 +9,8 @@ import pytest
 from great_expectations.core import ExpectationValidationResult
 
 from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
-from batchledger.checks.expectations import build_checks
 from batchledger.checks.outcomes import explain, explain_exception
+from batchledger.checks.requested import build_checks
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -56,14 +56,17 @@ def judged(
 
 
 def test_failed_check_names_the_first_failing_rows_and_how_many_there_are() -> None:
-    found = judged(IN_SET, False, failing(9, 4)).result
+    found = judged(IN_SET, False, failing(9, 4)).name_examples("orders")
     assert found.outcome is Outcome.FAILED
-    assert found.detail == "2 of 8 do not pass, 25.00%, 2 are null, for example orders[3]@4, orders[3]@9"
+    assert found.detail == (
+        "2 of 8 do not pass, 25.00%, 2 are null, for example orders[3]@4, orders[3]@9. See the records with: "
+        'batchledger records orders "orders[3] 4..5" "orders[3] 9..10"'
+    )
     assert found.observed["coordinates"] == ["orders[3]@4", "orders[3]@9"]
 
 
 def test_of_many_failing_rows_twenty_are_named() -> None:
-    assert len(judged(IN_SET, False, failing(*range(30))).result.observed["coordinates"]) == 20
+    assert len(judged(IN_SET, False, failing(*range(30))).examples) == 20
 
 
 def test_no_value_of_a_record_is_kept() -> None:

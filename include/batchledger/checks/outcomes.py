@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from great_expectations.core import ExpectationValidationResult
 
-from batchledger.checking import CheckResult, JudgedCheck, Outcome, Suite
-from batchledger.checks.expectations import BuiltCheck
+from batchledger.checking import CheckResult, JudgedCheck, Offender, Outcome, Suite
+from batchledger.checks.requested import BuiltCheck
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 SHOWN = 20
@@ -68,12 +68,10 @@ def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, l
     )
     if outcome is not Outcome.FAILED:
         return JudgedCheck(told)
-    shown = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in failing[:SHOWN]]
-    aside = failing if built.sets_aside else []
-    ranges = merge_ranges(
-        OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in aside
-    )
-    return JudgedCheck(told.with_coordinates(shown), tuple(ranges), built.sets_aside and len(failing) >= limit)
+    examples = tuple(map(Offender, failing[:SHOWN]))
+    if not built.sets_aside:
+        return JudgedCheck(told, examples)
+    return JudgedCheck(told, examples, tuple(merge_ranges(failing)), len(failing) >= limit)
 
 
 def explain_exception(message: str) -> str:
@@ -130,8 +128,9 @@ def _read_observed(built: BuiltCheck, result: ExpectationValidationResult) -> di
     return {"observed": value} if is_kept else {}
 
 
-def _read_coordinates(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
-    return sorted({(row["_topic"], row["_partition"], row["_offset"]) for row in rows})
+def _read_coordinates(rows: Sequence[Mapping[str, Any]]) -> list[OffsetRange]:
+    places = sorted({(row["_topic"], row["_partition"], row["_offset"]) for row in rows})
+    return [OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in places]
 
 
 def _reduce(built: BuiltCheck, result: ExpectationValidationResult, counts: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from sqlalchemy.pool import StaticPool
 
 from batchledger.batch import Lane
 from batchledger.checking import JudgedCheck, RequestedCheck
-from batchledger.checks.expectations import BuiltCheck, build_checks
 from batchledger.checks.outcomes import explain
+from batchledger.checks.requested import BuiltCheck, build_checks
 from batchledger.checks.statistics import StatisticalChecks, is_statistical
 from batchledger.ports import CheckedBatch, RowsToCheck
 

@@ -84,12 +84,11 @@ class RangeReader:
         return map(_describe, self.messages())
 
     def messages(self) -> Iterator[Any]:
-        """Iterate over the same records as the client has them, with key, value and headers."""
+        """Iterate over the same records as the client's own messages, with their bytes."""
         while self._ahead:
             reached: dict[TopicPartition, int] = {}
             for message in self._poll():
-                error = message.error()
-                partition = TopicPartition(message.topic(), message.partition())
+                error, partition = message.error(), TopicPartition(message.topic(), message.partition())
                 if error is None:
                     yield message
                     reached[partition] = message.offset() + 1

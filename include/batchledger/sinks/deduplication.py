@@ -74,8 +74,9 @@ class PostgresDeduplication:
         repeated: sql.Composable = self._repeated(attempt)
         if takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table):
             self._judge_taken_over(cursor, attempt, replaced)
-            repeated = sql.SQL("select _topic, _partition, _offset from batchledger_judged where is_duplicate")
-        cursor.execute(sql.SQL("insert into {} {}").format(table, repeated), self._parameters(attempt))
+            repeated = sql.SQL("select * from batchledger_judged where is_duplicate")
+        statement = sql.SQL("insert into {} select _topic, _partition, _offset from ({}) repeated")
+        cursor.execute(statement.format(table, repeated), self._parameters(attempt))
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
@@ -172,7 +173,7 @@ class PostgresDeduplication:
         return held
 
     def _repeated(self, attempt: Attempt) -> sql.Composed:
-        return read_sql("find_repeated").format(keyed=self._keyed(attempt))
+        return read_sql("select_repeated").format(keyed=self._keyed(attempt))
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(

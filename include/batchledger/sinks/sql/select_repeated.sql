@@ -1,4 +1,4 @@
--- Rows whose key was first seen at other coordinates.
+-- The rows whose key was first seen at other coordinates, with these.
 with keyed as materialized (
     {keyed}
 ), first_here as (
@@ -12,7 +12,8 @@ with keyed as materialized (
     left join batchledger.message_key m
         on m.pipeline = h.pipeline and m.key_hash = h.key_hash and m.remembered_until > %(planned_at)s
 )
-select k._topic, k._partition, k._offset
+select k._topic, k._partition, k._offset,
+    f.topic as first_topic, f.partition as first_partition, f."offset" as first_offset
 from keyed k
 join first f using (key_hash)
 where (k._topic, k._partition, k._offset) <> (f.topic, f.partition, f."offset")
