@@ -13,8 +13,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from batchledger.batch import Attempt
-from batchledger.checking import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck
+from batchledger.checking import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.checks.rows import PipelineChecks
+from batchledger.errors import ServiceUnavailableError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import CheckedBatch, RecentBatch
 from tests.contract import life
@@ -197,6 +198,21 @@ def test_check_that_breaks_is_not_run_and_takes_no_other_with_it(
     assert [each.outcome for each in found] == [Outcome.NOT_RUN, Outcome.PASSED]
     assert reason in found[0].detail
     assert SECRET not in found[0].detail
+
+
+def test_check_that_is_asked_for_twice_is_judged_twice(warehouse: PostgresWarehouse) -> None:
+    checks = [RequestedCheck(name, ROW_LEVEL[0][0], ROW_LEVEL[0][1]) for name in ("once", "twice")]
+    found = [each.result for each in judge(warehouse, stage(warehouse), *checks)]
+    assert [(each.name, each.outcome) for each in found] == [("once", Outcome.FAILED), ("twice", Outcome.FAILED)]
+
+
+def test_lost_connection_is_no_fault_of_the_checks(warehouse: PostgresWarehouse) -> None:
+    attempt = stage(warehouse)
+    with pytest.raises(ServiceUnavailableError), warehouse.sink.open_rows(attempt) as rows:
+        with psycopg.connect(warehouse.dsn) as connection:
+            connection.execute("select pg_terminate_backend(%s)", [rows.connection.info.backend_pid])
+        broken = RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1], Severity.WARNING)
+        PipelineChecks((broken,), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
 
 
 def test_checks_without_rows_are_empty_unless_they_are_of_the_table(warehouse: PostgresWarehouse) -> None:
