@@ -208,11 +208,16 @@ def test_check_that_is_asked_for_twice_is_judged_twice(warehouse: PostgresWareho
 
 def test_lost_connection_is_no_fault_of_the_checks(warehouse: PostgresWarehouse) -> None:
     attempt = stage(warehouse)
-    with pytest.raises(ServiceUnavailableError), warehouse.sink.open_rows(attempt) as rows:
-        with psycopg.connect(warehouse.dsn) as connection:
-            connection.execute("select pg_terminate_backend(%s)", [rows.connection.info.backend_pid])
-        broken = RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1], Severity.WARNING)
-        PipelineChecks((broken,), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
+
+    def judge_while_the_database_lets_go() -> None:
+        with warehouse.sink.open_rows(attempt) as rows:
+            with psycopg.connect(warehouse.dsn) as connection:
+                connection.execute("select pg_terminate_backend(%s)", [rows.connection.info.backend_pid])
+            check = RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1], Severity.WARNING)
+            PipelineChecks((check,), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
+
+    with pytest.raises(ServiceUnavailableError):
+        judge_while_the_database_lets_go()
 
 
 def test_checks_without_rows_are_empty_unless_they_are_of_the_table(warehouse: PostgresWarehouse) -> None:

@@ -39,6 +39,8 @@ def open_checked_rows(
         connection.commit()
         # Each statement stands alone, so that one that fails does not take the others with it.
         connection.autocommit = True
-        yield RowsToCheck(connection, _ROWS, accepted, checked)
-        # A check whose connection was lost could not run either, and that is no fault of the check.
-        connection.execute("select 1")
+        try:
+            yield RowsToCheck(connection, _ROWS, accepted, checked)
+        finally:
+            # A check whose connection was lost could not run either, and that is no fault of the check.
+            connection.execute("select 1")
