@@ -89,6 +89,8 @@ def _is_to_be_set_aside(result: CheckResult) -> bool:
 def _set_aside(platform: Platform, attempt: Attempt, failing: Sequence[JudgedCheck]) -> str:
     """Set the failing rows aside; return why it cannot be done, or an empty text."""
     failed = list_failed(failing)
+    if not failed:
+        return "the failing rows cannot be named"
     held = len(platform.evidence.list_set_aside(attempt))
     if any(each.has_more for each in failing) or held + len(failed) > MOST_RECORDS_SET_ASIDE:
         return f"more than {MOST_RECORDS_SET_ASIDE:,} rows are to be set aside, which is no exception any more"

@@ -168,6 +168,12 @@ def test_more_failing_rows_than_may_be_set_aside_block() -> None:
     assert (visible_ids(world), quarantined(world)) == ([], {})
 
 
+def test_check_that_names_no_failing_row_blocks() -> None:
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE, bound=0))
+    with pytest.raises(BatchBlockedError, match="the failing rows cannot be named"):
+        run_batch.run_once(world.process(), RUN)
+
+
 def test_row_whose_record_has_expired_cannot_be_set_aside_and_blocks() -> None:
     world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
     batch_id = staged(world.process())
