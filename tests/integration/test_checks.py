@@ -1,16 +1,20 @@
 """Faults planted on a real topic by a producer of another hand: found, named, and their clean twins pass."""
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
+import yaml
 
 from batchledger import run_batch
-from batchledger.batch import Batch, BatchState, Decision
+from batchledger.batch import Batch, BatchState, Decision, Lane
 from batchledger.checking import CheckResult, OnFailure, Outcome, Suite
 from batchledger.errors import BatchBlockedError, CheckNotRunError, ConfigurationError
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import Plan
 from batchledger.replay import plan_quarantined
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
@@ -173,11 +177,56 @@ def test_volume_that_drops_to_a_hundredth_is_found(workplace: Workplace, checks:
     if checks:
         assert own_checks(pipeline)[0].outcome is Outcome.PASSED
     produce(pipeline, 2)
-    if checks:
-        with pytest.raises(BatchBlockedError, match=r"2 rows, 0\.010 of the median 200 of 6 batches"):
-            run(pipeline, "drop")
-    else:
-        assert run(pipeline, "drop").state is BatchState.PUBLISHED
+    assert_found(pipeline, r"2 rows, 0\.010 of the median 200 of 6 batches" if checks else None)
+
+
+@pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "negative control"])
+def test_numbers_that_are_distributed_otherwise_are_found(workplace: Workplace, is_checked: bool) -> None:
+    drift = {"type": "expect_column_distribution_to_stay_near_recent", "column": "amount", "max_distance": 0.3}
+    pipeline = workplace.create(partitions=1, checks=[drift] if is_checked else [])
+    for number in range(6):
+        produce(pipeline, 100)
+        run(pipeline, f"usual {number}")
+    if is_checked:
+        assert own_checks(pipeline)[0].outcome is Outcome.PASSED
+    produce(pipeline, 100, {index: {"amount": 20 + index / 4} for index in range(100)})
+    assert_found(pipeline, "the distance of the values to those of 6 batches before" if is_checked else None)
+
+
+@pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "negative control"])
+def test_records_that_are_old_when_they_arrive_are_found(workplace: Workplace, is_checked: bool) -> None:
+    young = {"type": "expect_newest_record_to_be_younger_than", "max_age": "1h"}
+    pipeline = workplace.create(partitions=1, checks=[young] if is_checked else [])
+    produce(pipeline, 10)
+    run(pipeline, "clean twin")
+    if is_checked:
+        assert own_checks(pipeline)[0].outcome is Outcome.PASSED
+    produce(pipeline, 10, timestamp=int((time.time() - 7200) * 1000))
+    assert_found(pipeline, "the newest record was 7,2" if is_checked else None)
+
+
+def assert_found(pipeline: TestPipeline, reason: str | None) -> None:
+    """The next batch is blocked for this reason; without one it is published."""
+    if reason is None:
+        assert run(pipeline, "nobody looks").state is BatchState.PUBLISHED
+        return
+    with pytest.raises(BatchBlockedError, match=reason):
+        run(pipeline, "fault")
+
+
+def test_replay_of_old_records_is_not_compared_with_today(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1)
+    produce(pipeline, 10, timestamp=int((time.time() - 7200) * 1000))
+    run(pipeline, "live")
+    young = {"type": "expect_newest_record_to_be_younger_than", "max_age": "1h"}
+    content = yaml.safe_load(pipeline.path.read_text())
+    pipeline.path.write_text(yaml.safe_dump({**content, "checks": [young, NOT_NULL]}))
+    platform = pipeline.platform()
+    ranges = (OffsetRange(TopicPartition(pipeline.name, 0), 0, 10),)
+    plan = Plan(ranges, 0, lane=Lane.REPLAY)
+    batch = platform.ledger.store_replay(pipeline.name, plan, "again", Decision("ana", "again"), "again")
+    assert run_batch.take_through(platform, batch.batch_id, "again").state is BatchState.PUBLISHED
+    assert [each.name for each in own_checks(pipeline)] == [NAME]
 
 
 def test_check_that_cannot_run_leaves_the_batch_staged_until_the_file_is_corrected(workplace: Workplace) -> None:
