@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,12 @@ def test_no_value_of_a_record_is_kept() -> None:
 def test_observed_mean_is_kept_and_an_observed_value_is_not(check: RequestedCheck, is_kept: bool) -> None:
     found = judged(check, False, {"observed_value": 77.125}).result
     assert ("77.125" in json.dumps([found.detail, found.observed, found.validation])) is is_kept
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("77.5")])
+def test_result_can_be_stored_whatever_was_observed(value: object) -> None:
+    found = judged(MEAN, False, {"observed_value": value}).result
+    json.dumps([found.observed, found.validation], allow_nan=False)
 
 
 def test_check_that_passes_by_mostly_sets_nothing_aside() -> None:

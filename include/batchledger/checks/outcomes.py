@@ -4,6 +4,7 @@ Kept are counts, and what was observed where that is a count, a share, a mean or
 largest one is, is not; nor is the text of an error in the data, because the database quotes the value there.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -123,9 +124,11 @@ def _find_exception(info: Mapping[str, Any] | None) -> str | None:
 
 
 def _read_observed(built: BuiltCheck, result: ExpectationValidationResult) -> dict[str, Any]:
-    value = result.result.get("observed_value")
-    is_kept = built.check.type in _OBSERVED_WITHOUT_VALUES and value is not None
-    return {"observed": value} if is_kept else {}
+    value = result.to_json_dict()["result"].get("observed_value")
+    if built.check.type not in _OBSERVED_WITHOUT_VALUES or value is None:
+        return {}
+    # JSON knows neither "not a number" nor infinity.
+    return {"observed": str(value) if isinstance(value, float) and not math.isfinite(value) else value}
 
 
 def _read_coordinates(rows: Sequence[Mapping[str, Any]]) -> list[OffsetRange]:
@@ -143,7 +146,7 @@ def _reduce(built: BuiltCheck, result: ExpectationValidationResult, counts: Mapp
     return {
         "success": whole["success"],
         "expectation_config": {**config, "kwargs": kwargs},
-        "result": {**counts, **({"observed_value": whole["result"]["observed_value"]} if seen else {})},
+        "result": {**counts, **({"observed_value": seen["observed"]} if seen else {})},
         "meta": {},
         "exception_info": {
             "raised_exception": error is not None,
