@@ -124,7 +124,8 @@ def _find_exception(info: Mapping[str, Any] | None) -> str | None:
 
 
 def _read_observed(built: BuiltCheck, result: ExpectationValidationResult) -> dict[str, Any]:
-    value = result.to_json_dict()["result"].get("observed_value")
+    whole: dict[str, Any] = result.to_json_dict()
+    value = whole["result"].get("observed_value")
     if built.check.type not in _OBSERVED_WITHOUT_VALUES or value is None:
         return {}
     # JSON knows neither "not a number" nor infinity.
