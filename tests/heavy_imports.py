@@ -14,6 +14,7 @@ for module in (
     "airflow.sdk",
     "airflow.providers.apache.spark.hooks.spark_connect",
     "batchledger.checks.integrity",
+    "batchledger.checks.rows",
     "batchledger.kafka.producer",
     "batchledger.ledger.migrate",
     "batchledger.spark.stager",

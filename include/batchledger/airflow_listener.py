@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 PRELOADED = (
     "batchledger.wiring",
     "batchledger.checks.integrity",
+    "batchledger.checks.rows",
     "batchledger.spark.stager",
     "batchledger.spark.session",
 )

@@ -10,9 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from batchledger.checking import CheckResult
+from batchledger.checking import CheckResult, find_unjudged, permit_publication
 from batchledger.errors import (
     BatchBlockedError,
+    CheckNotRunError,
     DecisionRefusedError,
     FencedError,
     PipelinePausedError,
@@ -361,6 +362,24 @@ class Staged:
     """
 
     reported_rows: int
+
+
+def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:
+    """Return what an audit makes of a batch: audited, blocked, or still staged when a critical check could not run."""
+    if find_unjudged(checks):
+        return BatchState.STAGED
+    return BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED
+
+
+def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
+    """Say which checks could not run, and what a person can do; it says nothing about the data."""
+    broken = "; ".join(f"{check.name}: {check.detail}" for check in find_unjudged(checks))
+    return CheckNotRunError(
+        f"{batch.label} is not judged: {broken}. This says nothing about the data. The batch stays staged, nothing is "
+        f"visible. Correct the check, then run the audit again, or take the batch again with: batchledger run "
+        f"{batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+    )
 
 
 def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:

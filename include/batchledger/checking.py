@@ -1,7 +1,8 @@
 """What a check said of a batch: its outcome, how much it matters, and who asked for it. Pure; no I/O.
 
-A check of severity ``critical`` that failed keeps the batch invisible; ``warning`` and ``info`` are told and recorded.
-A check that could not run is neither passed nor failed, and one that found nothing to judge has not passed.
+A check of severity ``critical`` that failed does what its policy says: keep the batch invisible, set the failing rows
+aside, or nothing but telling; ``warning`` and ``info`` are told and recorded. A check that could not run is neither
+passed nor failed, and one that found nothing to judge has not passed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from batchledger.offsets import OffsetRange, merge_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 
 class Severity(StrEnum):
@@ -18,6 +19,14 @@ class Severity(StrEnum):
     CRITICAL = "critical"
     WARNING = "warning"
     INFO = "info"
+
+
+class OnFailure(StrEnum):
+    """What a critical check that failed does: keep the batch invisible, set exactly its failing rows aside, or tell."""
+
+    BLOCK = "block"
+    QUARANTINE = "quarantine"
+    PUBLISH = "publish"
 
 
 class Outcome(StrEnum):
@@ -50,9 +59,25 @@ class Offender:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedCheck:
+    """A check that a pipeline file asks for.
+
+    ``name`` is unique within the pipeline, such as ``expect_column_values_to_not_be_null(carrier)``. ``type`` is one of
+    Great Expectations, one of Batchledger, or ``module:Class``.
+    """
+
+    name: str
+    type: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = Severity.CRITICAL
+    on_failure: OnFailure = OnFailure.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
 class CheckResult:
     """One judged check. ``detail`` says the numbers and example coordinates, ready to be read by a person.
 
+    ``on_failure`` is what its failure has done: where rows were to be set aside and could not, it is ``BLOCK``.
     ``validation`` is the result of the expectation as Great Expectations serialises it, without values of records.
     """
 
@@ -63,6 +88,7 @@ class CheckResult:
     severity: Severity = Severity.CRITICAL
     suite: Suite = Suite.INTEGRITY
     validation: Mapping[str, Any] | None = None
+    on_failure: OnFailure = OnFailure.BLOCK
 
     @property
     def passed(self) -> bool:
@@ -72,7 +98,8 @@ class CheckResult:
     @property
     def blocks(self) -> bool:
         """Whether the batch has to stay invisible because of it."""
-        return self.severity is Severity.CRITICAL and self.outcome in (Outcome.FAILED, Outcome.NOT_RUN)
+        is_fault = self.outcome is Outcome.FAILED and self.on_failure is OnFailure.BLOCK
+        return self.severity is Severity.CRITICAL and (is_fault or self.outcome is Outcome.NOT_RUN)
 
     def with_note(self, note: str) -> "CheckResult":
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
@@ -102,6 +129,60 @@ class CheckResult:
 def show_records(pipeline: str, ranges: Sequence[OffsetRange]) -> str:
     """Return the command that shows the records of the ranges: ``batchledger records orders "orders[3] 7..8"``."""
     return " ".join(["batchledger records", pipeline, *(f'"{each}"' for each in merge_ranges(ranges))])
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCheck:
+    """A result, some failing rows as examples, and all failing rows where they are to be set aside.
+
+    ``has_more`` says that more rows fail than ``failing`` names.
+    """
+
+    result: CheckResult
+    examples: tuple[Offender, ...] = ()
+    failing: tuple[OffsetRange, ...] = ()
+    has_more: bool = False
+
+    def name_examples(self, pipeline: str) -> CheckResult:
+        """Return the result with the examples in its detail."""
+        return self.result.with_offenders(pipeline, self.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRecord:
+    """A record whose row fails checks, and their names."""
+
+    partition: TopicPartition
+    offset: int
+    checks: tuple[str, ...]
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+    @property
+    def reason(self) -> str:
+        """What stands beside the record in quarantine."""
+        return f"check {', '.join(self.checks)}: the row does not pass it"
+
+
+def list_failed(judged: Sequence[JudgedCheck]) -> tuple[FailedRecord, ...]:
+    """Return each record that some of the checks set aside, once, with the names of these checks, in their order."""
+    names: dict[tuple[TopicPartition, int], list[str]] = {}
+    for each in judged:
+        for range_ in each.failing:
+            for offset in range(range_.start, range_.until):
+                names.setdefault((range_.partition, offset), []).append(each.result.name)
+    return tuple(FailedRecord(*place, tuple(checks)) for place, checks in sorted(names.items()))
+
+
+def find_unjudged(checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
+    """Return the critical checks that could not run, unless one that did run keeps the batch invisible anyway."""
+    blocking = [each for each in checks if each.blocks]
+    if any(each.outcome is Outcome.FAILED for each in blocking):
+        return ()
+    return tuple(blocking)
 
 
 def permit_publication(checks: Sequence[CheckResult]) -> bool:

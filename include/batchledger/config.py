@@ -15,11 +15,21 @@ from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from croniter import croniter
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from batchledger.accounting import HolePolicy
 from batchledger.batch import DeliveryMode
-from batchledger.checking import Severity
+from batchledger.check_entries import CheckEntry, expand_suites, name_checks
+from batchledger.checking import OnFailure, RequestedCheck, Severity
 from batchledger.columns import INTEGER_TYPES, Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
@@ -261,10 +271,16 @@ class PipelineConfig(_Section):
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
     sequence: SequenceConfig | None = None
-    on_check_failure: Literal["block"] = "block"
+    checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = []
+    on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
     alerts: Annotated[list[ConnectionId], AfterValidator(_check_alerts)] = []
     deadlines: DeadlinesConfig = DeadlinesConfig()
     spark: ConnectionId = "spark_default"
+    _folder: Path = PrivateAttr(default=Path())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Remember where the file lies: modules and suites of checks lie beside it."""
+        self._folder = (context or {}).get("folder", self._folder)
 
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
@@ -295,6 +311,32 @@ class PipelineConfig(_Section):
                     "that is not in sink.key"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _checks_fit(self) -> "PipelineConfig":
+        for entry, check in zip(self.checks, self.requested_checks, strict=True):
+            if check.on_failure is OnFailure.QUARANTINE and entry.is_row_level is False:
+                raise ValueError(
+                    f"checks: {check.name} names no failing rows, so that none can be set aside; allowed: on_failure: "
+                    "block or publish"
+                )
+            if self.transform is None:
+                _require_declared(
+                    f"checks: {check.name}",
+                    [each for each in entry.columns if not each.startswith("_")],
+                    self.source.columns,
+                )
+        return self
+
+    @property
+    def requested_checks(self) -> tuple[RequestedCheck, ...]:
+        """What the file asks to be judged on the rows of every batch."""
+        return name_checks(self.checks, self.on_check_failure)
+
+    @property
+    def folder(self) -> Path:
+        """Where the file lies."""
+        return self._folder
 
     @property
     def deduplication(self) -> Deduplication | None:
@@ -376,7 +418,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path}: not a pipeline: it has no keys; name, source and sink are required.")
     try:
-        pipeline = PipelineConfig.model_validate(content)
+        pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
     except ValidationError as error:
         faults = [_explain(fault) for fault in error.errors(include_url=False)]
         raise ConfigurationError("\n".join(f"{path}: {fault}" for fault in faults), file=str(path)) from None

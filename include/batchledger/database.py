@@ -167,5 +167,10 @@ def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> Non
                 with cursor.connection.transaction():
                     cursor.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(WRITERS_LEAVE_WITHIN)))
                     cursor.execute(sql.SQL("drop table {}").format(table))
-            except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
+            except (
+                psycopg.errors.LockNotAvailable,
+                psycopg.errors.UndefinedTable,
+                # The view through which checks look at it.
+                psycopg.errors.DependentObjectsStillExist,
+            ):
                 logger.info("staging table %s is in use or gone already; left alone", name)

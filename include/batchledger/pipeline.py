@@ -8,7 +8,18 @@ from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, DeliveryMode, Position
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
-from batchledger.ports import Auditor, CrashHook, Decisions, Evidence, Ledger, Sink, SourceLog, Stager, no_crash
+from batchledger.ports import (
+    Auditor,
+    CrashHook,
+    Decisions,
+    Evidence,
+    Ledger,
+    RowChecks,
+    Sink,
+    SourceLog,
+    Stager,
+    no_crash,
+)
 from batchledger.record_rules import Deduplication, SequenceRule
 
 
@@ -43,7 +54,10 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class Platform:
-    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark."""
+    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
+
+    ``make_row_checks`` is None where the pipeline file asks for no checks.
+    """
 
     rules: PipelineRules
     source: SourceLog
@@ -53,6 +67,7 @@ class Platform:
     sink: Sink
     make_stager: Callable[[], Stager]
     make_auditor: Callable[[], Auditor]
+    make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
 
 

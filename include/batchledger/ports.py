@@ -7,6 +7,7 @@ OutcomeUnknownError (ask for the batch id, I9).
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,7 +34,7 @@ from batchledger.batch import (
     QuarantinedRecord,
     Staged,
 )
-from batchledger.checking import CheckResult, Offender
+from batchledger.checking import CheckResult, FailedRecord, JudgedCheck, Offender
 from batchledger.comparison import Comparison
 from batchledger.facts import BatchFacts
 from batchledger.incidents import ChannelFailure, Condition, Incident, IncidentKind, Message, Notification, Settlement
@@ -86,6 +87,13 @@ class SourceLog(Protocol):
 
         A few requests, whatever the number of partitions. Returns or raises ServiceUnavailableError within 60 s. Needs
         READ and DESCRIBE on the topics, and DESCRIBE_CONFIGS, without which no expiry is known.
+        """
+
+    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> "pa.Table":
+        """Return the committed records at exactly these offsets, with the columns of ``QUARANTINE_SCHEMA``, no error.
+
+        Missing are records that Kafka has removed, and those after ``limit_bytes`` of keys and values were read. Takes
+        as long as ``look_into`` at most, and raises ServiceUnavailableError as it does.
         """
 
 
@@ -182,6 +190,42 @@ class Publication(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class RowsToCheck:
+    """The rows that would be published, as checks see them: without duplicates, and without those that delete a key.
+
+    ``connection`` is one that can only read, and ``table`` the name of the rows in it. ``accepted`` counts all rows
+    that would be published, those that delete a key among them; ``checked`` counts the others.
+    """
+
+    connection: Any = field(repr=False)
+    table: str
+    accepted: int
+    checked: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentBatch:
+    """A published live batch: how many rows it had, and what checks have observed of it, by their names."""
+
+    batch_id: int
+    accepted: int
+    observed: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatch:
+    """What checks that compare batches need to know of one: what was read of it, and the batches before, newest first.
+
+    ``visible`` counts its records, ``quarantined`` those of them that are set aside.
+    """
+
+    batch: Batch
+    visible: int
+    quarantined: int
+    recent: Sequence[RecentBatch] = ()
+
+
 class Ledger(Protocol):
     """The control table: plans, attempts, positions, balances, results. Every method is one transaction.
 
@@ -199,6 +243,12 @@ class Ledger(Protocol):
 
         Those that nobody executed (an accepted loss) are left out, those that waited for a person who accepted them,
         and those during which the clock was set back. The cost does not depend on how many batches there have been.
+        """
+
+    def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
+        """Return the newest ``limit`` published live batches, the newest first, without those that nobody executed.
+
+        The cost does not depend on how many batches there have been.
         """
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
@@ -288,7 +338,10 @@ class Ledger(Protocol):
         checks: Sequence[CheckResult],
         expected: BatchState = BatchState.STAGED,
     ) -> Batch:
-        """Store balances and results; the batch becomes audited, or blocked when a check failed.
+        """Store balances and results; the batch becomes audited, or blocked when a check failed (``blocks``).
+
+        It is staged, again if need be, when a critical check could not run. The results of an earlier audit of the
+        attempt are replaced.
 
         ``expected`` is the state that the batch has to be in: an audited one may be audited again, and gets the new
         numbers in place of the old ones. Raises FencedError.
@@ -451,6 +504,16 @@ class Evidence(Protocol):
     def read_quarantine(self, batch: Batch) -> "pa.Table":
         """Return the published quarantine of the ranges of the batch, with the columns of ``QUARANTINE_SCHEMA``."""
 
+    def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: "pa.Table") -> Sequence[OffsetRange]:
+        """Add records whose rows fail checks to the staged quarantine; ``records`` are as ``read_records`` gives them.
+
+        All or nothing: returns the offsets that ``records`` lacks, and then nothing was written. Repeating it changes
+        nothing, also at the same time.
+        """
+
+    def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
+        """Return the records that were set aside because of checks, in the order of offsets."""
+
     def drop(self, attempt: Attempt) -> None:
         """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""
 
@@ -493,6 +556,15 @@ class Sink(Protocol):
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
         """
+
+    def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
+        """Give checks the rows that would be published now; nothing can be changed through it (I6), nor is left of it.
+
+        Raises StagingLostError.
+        """
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """Remove the staged rows of these offsets, which were set aside; harmless to repeat."""
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """Return, for each, how many rows of that batch the target has there."""
@@ -604,3 +676,21 @@ class Channel(Protocol):
 
     def send(self, message: Message) -> None:
         """Deliver a message. Raises ChannelError, whose text holds no secret."""
+
+
+class RowChecks(Protocol):
+    """Judges the rows that would be published, as the pipeline file asks for. Never changes data (I6)."""
+
+    @property
+    def recent_batches(self) -> int:
+        """How many earlier batches the checks compare with."""
+
+    def require_usable(self) -> None:
+        """Raise ConfigurationError, with the name of the check, when one of them cannot be judged on any rows."""
+
+    def judge(self, rows: RowsToCheck, batch: CheckedBatch) -> Sequence[JudgedCheck]:
+        """Return one entry per check, in their order; those that compare batches judge live ones only.
+
+        A check that cannot run is ``not_run``, and one without anything to judge is ``empty``. Results hold no values
+        of records.
+        """

@@ -29,6 +29,7 @@ from batchledger.batch import (
     blocked,
     fenced_by,
     never_published,
+    not_judged,
     stage_again,
 )
 from batchledger.checking import CheckResult, Offender, Outcome
@@ -65,10 +66,10 @@ from batchledger.replay import (
     check_quarantined,
     check_readable,
 )
+from batchledger.row_audit import OFFENDERS_SHOWN, judge_rows, require_usable_checks
 
 logger = logging.getLogger(__name__)
 
-OFFENDERS_SHOWN = 20
 AUDITS_WHILE_PUBLISHING = 5
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
@@ -79,6 +80,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     if is_published_by(batch, run):
         return batch
     _check_before_reading(platform, batch)
+    require_usable_checks(platform)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -106,7 +108,10 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
 
 
 def audit(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Judge the staged attempt and store the result. Raises BatchBlockedError when a check fails."""
+    """Judge the staged attempt and store the result.
+
+    Raises BatchBlockedError when a check fails that blocks, and CheckNotRunError when a critical one could not run.
+    """
     batch = load_batch(platform, batch_id)
     if is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
         return batch
@@ -191,10 +196,14 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
 def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
     """Judge what is staged and store the result; ``state`` is the one that the batch has to be in until then.
 
+    Also an audit that became outdated judges the rows again: a row that is no duplicate any more would be published
+    without having been judged.
+
     Returns the batch as a twin of this very step has left it, if one was faster.
     """
     batch = attempt.batch
     try:
+        rows = judge_rows(platform, attempt)
         facts = _gather_facts(platform, attempt)
     except StagingLostError as error:
         # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
@@ -202,15 +211,12 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
         if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
             return found
         raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
-    if facts.reported > 0 and not any(each.staged for each in facts.ranges):
-        raise StagingLostError(
-            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
-            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
-            batch_id=batch.batch_id,
-        )
+    facts = replace(facts, reported=facts.reported - rows.set_aside)
+    _require_staging(attempt, facts)
     checks = platform.make_auditor().judge(facts)
     if not all(check.passed for check in checks):
         checks = _with_offenders(checks, platform, attempt, facts)
+    checks = (*checks, *rows.results)
     try:
         batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
     except FencedError:
@@ -221,10 +227,31 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
         leave_if_superseded(platform, attempt, batch)
         raise
     platform.crash("audited")
+    _tell_outcome(batch, checks)
+    return batch
+
+
+def _require_staging(attempt: Attempt, facts: BatchFacts) -> None:
+    batch = attempt.batch
+    if facts.reported > 0 and not any(each.staged for each in facts.ranges):
+        raise StagingLostError(
+            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
+            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
+            batch_id=batch.batch_id,
+        )
+
+
+def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
+    """Log what an audit has made of a batch. Raises BatchBlockedError or CheckNotRunError."""
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, checks)
-    logger.info("%s attempt %d audited: %d checks passed", batch.label, attempt.number, len(checks))
-    return batch
+    if batch.state is BatchState.STAGED:
+        raise not_judged(batch, checks)
+    passed = sum(each.passed for each in checks)
+    logger.info("%s attempt %d audited: %d of %d checks passed", batch.label, batch.attempt, passed, len(checks))
+    for each in checks:
+        if each.outcome in (Outcome.FAILED, Outcome.NOT_RUN):
+            logger.warning("%s: %s check %s %s: %s", batch.label, each.severity, each.name, each.outcome, each.detail)
 
 
 def _deliver(platform: Platform, attempt: Attempt) -> None:

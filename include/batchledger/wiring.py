@@ -36,7 +36,7 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.messages import Links
 from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform, StageStep
-from batchledger.ports import Auditor, Channel, CrashHook, Stager, no_crash
+from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Stager, no_crash
 from batchledger.proof import prove
 from batchledger.records import FoundRecords, combine_records, find_reach
 from batchledger.sinks.postgres import PostgresSink
@@ -95,6 +95,7 @@ def build_platform(
         sink=sink,
         make_stager=make_stager,
         make_auditor=_make_auditor,
+        make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
     )
 
@@ -224,6 +225,12 @@ def _make_auditor() -> Auditor:
     from batchledger.checks.integrity import IntegrityAuditor
 
     return IntegrityAuditor()
+
+
+def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
+    from batchledger.checks.rows import PipelineChecks
+
+    return PipelineChecks(pipeline.requested_checks, pipeline.folder)
 
 
 def _connect_session(pipeline: PipelineConfig) -> OpenSession:

@@ -11,6 +11,7 @@ from batchledger.batch import PartitionHealth, PartitionLog
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.sources import Source
 from tests.fakes.source import DEFAULT_TIMESTAMP
 
@@ -96,6 +97,39 @@ def test_second_read_finds_committed_records_under_both_isolation_levels(source:
         log_start_by_partition={first: 0},
         compacted_topics=frozenset(),
     )
+
+
+def test_records_are_read_again_at_exactly_their_offsets(source: Source) -> None:
+    first, second = source.create_topic(2)
+    source.append(first, 5)
+    source.append(second, 3)
+    wanted = [OffsetRange(first, 1, 2), OffsetRange(first, 3, 5), OffsetRange(second, 0, 1)]
+    found = source.log.read_records(wanted, 1_000_000)
+    assert found.schema == QUARANTINE_SCHEMA
+    assert sorted((row["partition"], row["offset"]) for row in found.to_pylist()) == [(0, 1), (0, 3), (0, 4), (1, 0)]
+    assert {(row["value"], row["headers"], row["error"]) for row in found.to_pylist()} == {(b"{}", "[]", None)}
+    assert {row["timestamp"] for row in found.to_pylist()} == {DEFAULT_TIMESTAMP}
+
+
+def test_records_that_are_gone_or_aborted_are_missing_from_those_read_again(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 4)
+    source.abort(first, 2)
+    source.append(first, 1)
+    source.expire(first, 2)
+    found = source.log.read_records([OffsetRange(first, 0, 8)], 1_000_000)
+    assert [row["offset"] for row in found.to_pylist()] == [2, 3, 7]
+    assert source.log.read_records([OffsetRange(first, 0, 2)], 1_000_000).num_rows == 0
+
+
+def test_records_beyond_the_bound_of_bytes_are_missing_from_those_read_again(source: Source) -> None:
+    (first,) = source.create_topic(1)
+    source.append(first, 4)
+    size = sum(
+        len(row["key"] or b"") + 2 for row in source.log.read_records([OffsetRange(first, 0, 2)], 99).to_pylist()
+    )
+    found = source.log.read_records([OffsetRange(first, 0, 4)], size)
+    assert [row["offset"] for row in found.to_pylist()] == [0, 1]
 
 
 def test_s31_s35_aborted_records_are_visible_only_under_read_uncommitted(source: Source) -> None:
@@ -233,6 +267,7 @@ def test_broker_that_does_not_answer_is_a_retryable_error_of_every_question(sour
         lambda: log.find_offsets([partition], DEFAULT_TIMESTAMP),
         lambda: log.look_into([OffsetRange(partition, 0, 1)]),
         lambda: log.read_health({partition: 0}),
+        lambda: log.read_records([OffsetRange(partition, 0, 1)], 1_000_000),
     ]
     with ThreadPoolExecutor(len(questions)) as threads:
         for answer in [threads.submit(each) for each in questions]:

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
+from batchledger.checking import FailedRecord
 from batchledger.errors import StagingLostError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, is_over
 
@@ -85,6 +86,34 @@ class MemoryEvidence:
             if owner == batch.pipeline and any(each.partition == partition and offset in each for each in batch.ranges)
         ]
         return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
+
+    def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
+        """See the port."""
+        rows = {(TopicPartition(row["topic"], row["partition"]), row["offset"]): row for row in records.to_pylist()}
+        missing = [each.range for each in failed if (each.partition, each.offset) not in rows]
+        if missing:
+            return merge_ranges(missing)
+        with self.database.transaction() as tables:
+            held = tables.evidence[attempt.batch.batch_id, attempt.number]
+            known = {(TopicPartition(row["topic"], row["partition"]), row["offset"]) for row in held.quarantined}
+            new = tuple(
+                {**rows[each.partition, each.offset], "error": each.reason, "checks": each.checks}
+                for each in failed
+                if (each.partition, each.offset) not in known
+            )
+            tables.evidence[attempt.batch.batch_id, attempt.number] = replace(
+                held, quarantined=(*held.quarantined, *new)
+            )
+        return ()
+
+    def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
+        """See the port."""
+        found = [
+            FailedRecord(TopicPartition(row["topic"], row["partition"]), row["offset"], row["checks"])
+            for row in self._held(attempt).quarantined
+            if "checks" in row
+        ]
+        return sorted(found, key=lambda each: each.range)
 
     def drop(self, attempt: Attempt) -> None:
         """See the port."""

@@ -27,8 +27,9 @@ from batchledger.batch import (
     never_published,
     paused_by,
     position_conflict,
+    state_after_audit,
 )
-from batchledger.checking import CheckResult, permit_publication
+from batchledger.checking import CheckResult, Suite
 from batchledger.effects import Effect, discarding, dropping, leaving_out
 from batchledger.errors import (
     BatchBlockedError,
@@ -42,6 +43,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
+from batchledger.ports import RecentBatch
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 
 
@@ -106,6 +108,29 @@ class MemoryLedger:
             Pace(count_offsets(batch.ranges), (published_at - opened_at).total_seconds())
             for published_at, opened_at, batch in newest
             if opened_at is not None and published_at > opened_at and batch.batch_id not in accepted
+        ]
+
+    def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
+        """See the port."""
+        tables = self.database.committed
+        published = [
+            each
+            for each in tables.batches.values()
+            if each.batch.pipeline == pipeline and each.batch.lane is Lane.LIVE and each.published_at is not None
+            if each.batch.attempt > 0
+        ]
+        published.sort(key=lambda each: (each.published_at, each.batch.batch_id), reverse=True)
+        return [
+            RecentBatch(
+                each.batch.batch_id,
+                sum(balance.accepted for balance in each.balances),
+                {
+                    check.name: check.observed
+                    for check in tables.checks.get((each.batch.batch_id, each.batch.attempt), ())
+                    if check.suite is Suite.PIPELINE
+                },
+            )
+            for each in published[:limit]
         ]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
@@ -293,10 +318,9 @@ class MemoryLedger:
         """See the port."""
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, expected)
-            batch = replace(found.batch, state=BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED)
+            batch = replace(found.batch, state=state_after_audit(checks))
             tables.batches[batch.batch_id] = replace(found, batch=batch, balances=tuple(balances))
-            key, named = (batch.batch_id, attempt.number), {check.name for check in checks}
-            tables.checks[key] = (*(each for each in tables.checks.get(key, ()) if each.name not in named), *checks)
+            tables.checks[batch.batch_id, attempt.number] = tuple(checks)
             return batch
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:

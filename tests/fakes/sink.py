@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from batchledger.errors import (
 )
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
-from batchledger.ports import Publication, TargetAccess
+from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -153,6 +154,29 @@ class MemorySink:
         dropped = tables.duplicates.get(attempt.batch.batch_id, {})
         rows = [row for row in _require_audited(publication).rows if coordinate_of(row) not in dropped]
         remember_numbers(tables, attempt, rows, self.sequence)
+
+    @contextmanager
+    def open_rows(self, attempt: Attempt) -> Iterator[RowsToCheck]:
+        """See the port. The connection is the rows themselves."""
+        tables = self.database.committed
+        if _key(attempt) not in tables.staging:
+            raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
+        rows = tables.staging[_key(attempt)].rows
+        dropped = self._judge(tables, attempt, rows).duplicates
+        accepted = [row for row in rows if coordinate_of(row) not in dropped]
+        checked = [row for row in accepted if not row.get(DELETED_COLUMN)]
+        yield RowsToCheck(checked, "rows", len(accepted), len(checked))
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """See the port."""
+        doomed = {(each.partition, offset) for each in records for offset in range(each.start, each.until)}
+        with self.database.transaction() as tables:
+            staging = tables.staging[_key(attempt)]
+            kept = {
+                task: tuple(row for row in rows if coordinate_of(row) not in doomed)
+                for task, rows in staging.rows_by_task.items()
+            }
+            tables.staging[_key(attempt)] = replace(staging, rows_by_task=kept)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.quarantine import QUARANTINE_SCHEMA
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -212,6 +215,23 @@ class MemorySourceLog:
                 if "compact" in self.broker.config_by_topic[each.topic]["cleanup.policy"]
             ),
         )
+
+    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
+        """See the port."""
+        self.broker.require_up()
+        rows, size = [], 0
+        for each in merge_ranges(records):
+            for offset in range(each.start, each.until):
+                record = self.broker.partitions[each.partition].find_committed(offset)
+                if record is None:
+                    continue
+                size += len(record.key or b"") + len(record.value or b"")
+                if size > limit_bytes:
+                    break
+                place = {"topic": each.partition.topic, "partition": each.partition.partition, "offset": offset}
+                rest = {"timestamp": record.timestamp, "key": record.key, "value": record.value, "headers": "[]"}
+                rows.append({**place, **rest, "error": None})
+        return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
         """See the port."""

@@ -1,7 +1,7 @@
 """A whole platform in memory: one broker, one database, and as many processes over them as a test wants."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
+from tests.fakes.row_checks import MemoryRowChecks, RowTest
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog
 from tests.fakes.work import ROW_SCHEMA, MemoryAuditor, MemoryStager, Rows, keep_all
@@ -43,6 +44,7 @@ class World:
     sequence: SequenceRule | None = None
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     schema: pa.Schema = ROW_SCHEMA
+    row_tests: Sequence[RowTest] = ()
 
     def process(
         self,
@@ -77,6 +79,7 @@ class World:
                 self.broker, evidence, sink, alter, self.schema, self.tombstones, self.upsert.key if self.upsert else ()
             ),
             make_auditor=lambda: MemoryAuditor(self.ignored_checks),
+            make_row_checks=(lambda: MemoryRowChecks(self.row_tests)) if self.row_tests else None,
             crash=crash,
         )
 

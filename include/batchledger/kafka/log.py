@@ -9,12 +9,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.kafka import health, second_read
+from batchledger.kafka.record_reader import read_records
 from batchledger.kafka.requests import (
     REQUEST_TIMEOUT_SECONDS,
     Result,
@@ -78,6 +80,10 @@ class KafkaLog:
     def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
         """See the port."""
         return second_read.look_into(self.options, holes)
+
+    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
+        """See the port."""
+        return read_records(self.options, records, limit_bytes)
 
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
         """See the port."""

@@ -28,7 +28,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     holes = merge_ranges(holes)
     partitions = sorted({each.partition for each in holes})
     topics = sorted({each.topic for each in partitions})
-    deadline = monotonic() + READING_SECONDS + _count_spanned(holes) / OFFSETS_PER_SECOND
+    deadline = monotonic() + reading_seconds(holes)
     with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
         admin = AdminClient(client_options(options))
         configs = describe_topic_configs(admin, topics)
@@ -36,7 +36,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
         stable_ends = list_offsets(admin, partitions, OffsetSpec.latest())
         ends = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         _require_within(holes, stable_ends, ends)
-        kept = _cut_off(holes, starts)
+        kept = cut_off(holes, starts)
         uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
         committed = _find_visible(options, Isolation.COMMITTED, uncommitted, deadline)
     return HoleEvidence(
@@ -48,10 +48,13 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     )
 
 
-def _count_spanned(holes: Sequence[OffsetRange]) -> int:
-    """How many offsets lie between the first and the last hole of each partition: at most so many are read."""
-    groups = [list(group) for _, group in groupby(holes, key=lambda each: each.partition)]
-    return sum(group[-1].until - group[0].start for group in groups)
+def reading_seconds(ranges: Sequence[OffsetRange]) -> float:
+    """Return how long reading ``ranges`` (merged, in order) may take.
+
+    At most what lies between the first and the last of each partition is read.
+    """
+    groups = [list(group) for _, group in groupby(ranges, key=lambda each: each.partition)]
+    return READING_SECONDS + sum(group[-1].until - group[0].start for group in groups) / OFFSETS_PER_SECOND
 
 
 def _require_within(
@@ -80,7 +83,7 @@ def _require_within(
             )
 
 
-def _cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """Return what of the ranges is not below the start of its partition."""
     starts = [(each, max(each.start, start_by_partition[each.partition])) for each in ranges]
     return [OffsetRange(each.partition, start, each.until) for each, start in starts if start < each.until]

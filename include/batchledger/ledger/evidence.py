@@ -6,6 +6,7 @@ evidence that a crash of the database empties could let lost records pass for ho
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -13,8 +14,9 @@ from psycopg import sql
 
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
+from batchledger.checking import FailedRecord
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_ranges, read_statement, transaction
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
 
 
@@ -55,12 +57,9 @@ class PostgresEvidenceWriter:
                         copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
             if quarantined is None:
                 return
-            # As text: a producer may set a timestamp beyond the years that Python knows.
-            moments = quarantined["timestamp"].cast(pa.string())
-            quarantined = quarantined.set_column(3, "timestamp", moments)
             columns = '(topic, partition, "offset", "timestamp", key, value, headers, error)'
             with cursor.copy(f"copy {self.quarantine} {columns} from stdin") as copy:
-                for row in quarantined.to_pylist():
+                for row in _as_rows(quarantined):
                     copy.write_row(tuple(row.values()))
 
 
@@ -82,7 +81,7 @@ class PostgresEvidence:
             cursor.execute(
                 sql.SQL(
                     'create table {} (topic text, partition int, "offset" bigint, "timestamp" timestamptz, '
-                    "key bytea, value bytea, headers text, error text)"
+                    "key bytea, value bytea, headers text, error text, checks text[])"
                 ).format(quarantine)
             )
         return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string())
@@ -117,9 +116,49 @@ class PostgresEvidence:
         columns[3] = microseconds
         return pa.table(columns, schema=QUARANTINE_SCHEMA)
 
+    def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
+        """See the port."""
+        rows = {(TopicPartition(row["topic"], row["partition"]), row["offset"]): row for row in _as_rows(records)}
+        missing = [each.range for each in failed if (each.partition, each.offset) not in rows]
+        if missing:
+            return merge_ranges(missing)
+        statement = _about("insert_set_aside", attempt)
+        with transaction(self.dsn, f"set records of {attempt.batch.label} aside") as cursor:
+            # Otherwise a twin could insert the same at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(quarantine_table(attempt)))
+            cursor.executemany(
+                statement,
+                [
+                    {**rows[each.partition, each.offset], "error": each.reason, "checks": list(each.checks)}
+                    for each in failed
+                ],
+            )
+        return ()
+
+    def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
+        """See the port."""
+        with transaction(self.dsn, f"list what was set aside of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                sql.SQL(
+                    'select topic, partition, "offset", checks from {} where checks is not null '
+                    'order by topic, partition, "offset"'
+                ).format(quarantine_table(attempt))
+            )
+            return [
+                FailedRecord(TopicPartition(topic, partition), offset, tuple(checks))
+                for topic, partition, offset, checks in cursor
+            ]
+
     def drop(self, attempt: Attempt) -> None:
         """See the port."""
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
+
+
+def _as_rows(records: pa.Table) -> list[dict[str, Any]]:
+    """Return the records with their timestamps as text: a producer may set one beyond the years that Python knows."""
+    at = records.schema.get_field_index("timestamp")
+    rows: list[dict[str, Any]] = records.set_column(at, "timestamp", records["timestamp"].cast(pa.string())).to_pylist()
+    return rows
 
 
 def _about(name: str, attempt: Attempt) -> sql.Composed:

@@ -28,8 +28,9 @@ from batchledger.batch import (
     closed,
     fenced_by,
     paused_by,
+    state_after_audit,
 )
-from batchledger.checking import CheckResult, permit_publication
+from batchledger.checking import CheckResult
 from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
@@ -55,6 +56,7 @@ from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
+from batchledger.ports import RecentBatch
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class PostgresLedger:
         with transaction(self.dsn, f"load what the newest batches of {pipeline} took") as cursor:
             cursor.execute(read_statement(__package__, "load_paces"), {"pipeline": pipeline, "limit": limit})
             return [Pace(*row) for row in cursor]
+
+    def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
+        """See the port."""
+        with transaction(self.dsn, f"load what the newest batches of {pipeline} held") as cursor:
+            cursor.execute(read_statement(__package__, "load_recent"), {"pipeline": pipeline, "limit": limit})
+            return [RecentBatch(*row) for row in cursor]
 
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """See the port."""
@@ -271,7 +279,7 @@ class PostgresLedger:
         expected: BatchState = BatchState.STAGED,
     ) -> Batch:
         """See the port."""
-        state = BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED
+        state = state_after_audit(checks)
         batch_id = attempt.batch.batch_id
         with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
             cursor.execute(
@@ -280,8 +288,13 @@ class PostgresLedger:
             )
             _require_one(cursor, attempt)
             store_balances(cursor, batch_id, balances)
+            # The file may have been corrected since an earlier audit of the attempt.
+            cursor.execute(
+                "delete from batchledger.check_result where batch_id = %s and attempt = %s", [batch_id, attempt.number]
+            )
             _insert_checks(cursor, attempt, checks)
-            _stamp_attempt(cursor, attempt, "audited_at")
+            if state is not BatchState.STAGED:
+                _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
                 end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, batch_id)

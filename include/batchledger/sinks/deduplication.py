@@ -94,6 +94,14 @@ class PostgresDeduplication:
         self._judge_taken_over(cursor, attempt, replaced)
         return True
 
+    def insert_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt, table: sql.Identifier) -> None:
+        """Write the coordinates of the duplicates into a table."""
+        repeated: sql.Composable = self._repeated(attempt)
+        if self._is_taken_over(cursor, attempt):
+            repeated = sql.SQL("select * from batchledger_judged where is_duplicate")
+        statement = sql.SQL("insert into {} select _topic, _partition, _offset from ({}) repeated")
+        cursor.execute(statement.format(table, repeated), self._parameters(attempt))
+
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
         self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))

@@ -6,6 +6,7 @@ target is created by the first publication and carries ``_topic, _partition, _of
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +28,10 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.numbering import NumberFacts
-from batchledger.offsets import TopicPartition, single_offset
-from batchledger.ports import Publication, TargetAccess
+from batchledger.offsets import OffsetRange, TopicPartition, single_offset
+from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
+from batchledger.sinks.checked_rows import open_checked_rows
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.sequences import PostgresSequence
@@ -155,6 +157,17 @@ class PostgresSink:
             # The rows may have become visible in an earlier commit, and staging may be lost since.
             _require_audited(publication, found, publication.duplicate_rows)
             PostgresSequence(self.sequence, rows).remember(cursor, attempt)
+
+    def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
+        """See the port."""
+        with transaction(self.dsn, f"look at the staging of {attempt.batch.label}") as cursor:
+            columns = list(self._staged_columns(cursor, attempt))
+        return open_checked_rows(self.dsn, attempt, columns, self._deduplication)
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
+            cursor.execute(statement_about("remove_staged", attempt), ranges_as_arrays(records))
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""

@@ -1,0 +1,74 @@
+"""How the values of a column are distributed, in a hundred numbers, and how far two such distributions are apart.
+
+Of numbers the 1st to 99th percentiles are kept; of texts and booleans the shares of the most frequent values, each
+under a hash, so that the ledger holds no text of a record.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from batchledger.database import read_statement
+from batchledger.ports import RowsToCheck
+
+LEVELS = tuple(level / 100 for level in range(1, 100))
+_NUMBERS = ("smallint", "integer", "bigint", "real", "double precision", "numeric")
+
+Numbers = Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """``kind`` is ``percentiles`` or ``shares``."""
+
+    kind: str
+    numbers: Numbers
+
+
+def observe_distribution(rows: RowsToCheck, column: str) -> Distribution | None:
+    """Return how the values of a column are distributed, None when all are null. Raises psycopg.Error."""
+    names = {"column": sql.Identifier(column), "rows": sql.Identifier(rows.table)}
+    with rows.connection.cursor() as cursor:
+        cursor.execute(sql.SQL("select pg_typeof({column})::text from {rows} limit 1").format(**names))
+        type_ = str(cursor.fetchall()[0][0])
+        kind = "percentiles" if type_ in _NUMBERS else "shares"
+        statement = sql.SQL(read_statement(__package__, f"observe_{kind}").decode()).format(**names)
+        if kind == "shares":
+            cursor.execute(statement)
+            shares = {name: float(share) for name, share in cursor}
+            return Distribution(kind, shares) if shares else None
+        cursor.execute(statement, {"levels": list(LEVELS)})
+        percentiles = cursor.fetchall()[0][0]
+        return Distribution(kind, percentiles) if percentiles else None
+
+
+def measure_distance(present: Distribution, recent: Sequence[Any]) -> float:
+    """Return the distance to the mean of the distributions before, from 0 (the same) to 1 (nothing in common).
+
+    Of percentiles the Kolmogorov-Smirnov distance, of shares the total variation.
+    """
+    if isinstance(present.numbers, Mapping):
+        return _total_variation(present.numbers, recent)
+    return _kolmogorov_smirnov(present.numbers, recent)
+
+
+def _kolmogorov_smirnov(present: Sequence[float], recent: Sequence[Sequence[float]]) -> float:
+    places = sorted({value for each in (present, *recent) for value in each})
+    return max(
+        abs(_share_up_to(present, place) - sum(_share_up_to(each, place) for each in recent) / len(recent))
+        for place in places
+    )
+
+
+def _share_up_to(percentiles: Sequence[float], place: float) -> float:
+    """Return which share of the values is at most ``place``, to a hundredth."""
+    return bisect_right(percentiles, place) / len(percentiles)
+
+
+def _total_variation(present: Mapping[str, float], recent: Sequence[Mapping[str, float]]) -> float:
+    names = {name for each in (present, *recent) for name in each}
+    usual = {name: sum(each.get(name, 0.0) for each in recent) / len(recent) for name in names}
+    return sum(abs(present.get(name, 0.0) - usual[name]) for name in names) / 2

@@ -1,0 +1,108 @@
+"""The RowChecks port: Great Expectations judges, in SQL, the rows that would be published.
+
+It works through the one connection that the sink has opened, which can only read (I6), and is told no address and no
+password. It asks the database for failing coordinates, some of them with values; results are reduced to what holds no
+values before anything is returned, and its own log, which would show them, is silenced.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+from great_expectations.core import ExpectationValidationResult
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from sqlalchemy.pool import StaticPool
+
+from batchledger.batch import Lane
+from batchledger.checking import JudgedCheck, RequestedCheck
+from batchledger.checks.outcomes import explain
+from batchledger.checks.requested import BuiltCheck, build_checks
+from batchledger.checks.statistics import StatisticalChecks, is_statistical
+from batchledger.ports import CheckedBatch, RowsToCheck
+
+MOST_COORDINATES = 1_000
+"""Of how many failing rows the first ones are shown."""
+MOST_SET_ASIDE = 100_000
+COORDINATES = ("_topic", "_partition", "_offset")
+
+
+@dataclass(frozen=True)
+class PipelineChecks:
+    """See the port. ``folder`` is that of the pipeline file."""
+
+    requested: tuple[RequestedCheck, ...]
+    folder: Path
+
+    @property
+    def recent_batches(self) -> int:
+        """See the port."""
+        return self._statistical.recent_batches
+
+    def require_usable(self) -> None:
+        """See the port."""
+        _ = self._built
+
+    def judge(self, rows: RowsToCheck, batch: CheckedBatch) -> Sequence[JudgedCheck]:
+        """See the port."""
+        aside = [each for each in self._built if each.sets_aside]
+        others = [each for each in self._built if not each.sets_aside]
+        with _quiet_library():
+            judged = {
+                **_validate(others, rows, MOST_COORDINATES),
+                # One more than may be set aside, to see that there are more.
+                **_validate(aside, rows, MOST_SET_ASIDE + 1),
+            }
+            if batch.batch.lane is Lane.LIVE:
+                judged |= {each.result.name: each for each in self._statistical.judge(rows, batch)}
+        return [judged[each.name] for each in self.requested if each.name in judged]
+
+    @cached_property
+    def _built(self) -> tuple[BuiltCheck, ...]:
+        return build_checks([each for each in self.requested if not is_statistical(each)], self.folder)
+
+    @cached_property
+    def _statistical(self) -> StatisticalChecks:
+        return StatisticalChecks(tuple(each for each in self.requested if is_statistical(each)))
+
+
+def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Mapping[str, JudgedCheck]:
+    if not checks:
+        return {}
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_postgres(  # type: ignore[call-arg]  # The stub lacks what it takes.
+        "staging",
+        connection_string="postgresql+psycopg://",
+        kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": StaticPool},
+    )
+    batch = source.add_table_asset("rows", table_name=rows.table).add_batch_definition_whole_table("all").get_batch()
+    suite = gx.ExpectationSuite(name="pipeline", expectations=[each.expectation for each in checks])
+    result_format = {
+        "result_format": "SUMMARY",
+        "unexpected_index_column_names": list(COORDINATES),
+        "partial_unexpected_count": limit,
+    }
+    results = {_name_of(each): each for each in batch.validate(suite, result_format=result_format).results}
+    return {each.check.name: explain(each, results[each.check.name], rows.checked, limit) for each in checks}
+
+
+def _name_of(result: ExpectationValidationResult) -> str:
+    meta: dict[str, Any] = dict((result.expectation_config and result.expectation_config.meta) or {})
+    return str(meta["check"])
+
+
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """Keep Great Expectations from logging what a query has answered; results say what went wrong."""
+    library = logging.getLogger("great_expectations")
+    before = library.level
+    library.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        library.setLevel(before)

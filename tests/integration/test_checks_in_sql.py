@@ -1,0 +1,331 @@
+"""Checks of a pipeline file on rows that are really staged in PostgreSQL: each finds its fault, and passes its twin."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from batchledger.batch import Attempt
+from batchledger.checking import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.checks.rows import PipelineChecks
+from batchledger.errors import ServiceUnavailableError
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports import CheckedBatch, RecentBatch
+from tests.contract import life
+from tests.contract.warehouses import PostgresWarehouse, open_postgres
+
+ORDERS = TopicPartition("orders", 0)
+RANGE = OffsetRange(ORDERS, 0, 20)
+SECRET = "SECRET 4711"  # noqa: S105 -- stands for what a record holds
+SCHEMA = pa.schema(
+    [
+        pa.field("_topic", pa.string(), nullable=False),
+        pa.field("_partition", pa.int32(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("number", pa.int32()),
+        pa.field("name", pa.string()),
+        pa.field("amount", pa.float64()),
+        pa.field("is_late", pa.bool_()),
+    ]
+)
+FAULTS: Mapping[int, Mapping[str, Any]] = {
+    4: {"number": None},
+    7: {"name": SECRET},
+    9: {"amount": -5.0},
+    11: {"number": 10},
+}
+NAMES = [f"n{number}" for number in range(20)]
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
+    """A warehouse of this test's own."""
+    yield from open_postgres(warehouse_dsn)
+
+
+def row(offset: int) -> Row:
+    return {
+        "_topic": "orders",
+        "_partition": 0,
+        "_offset": offset,
+        "_timestamp": life.NOW,
+        "number": offset,
+        "name": f"n{offset}",
+        "amount": float(offset),
+        "is_late": offset % 2 == 0,
+    }
+
+
+def stage(
+    warehouse: PostgresWarehouse,
+    faults: Mapping[int, Mapping[str, Any]] = FAULTS,
+    alter: Callable[[Row], Row] = lambda each: each,
+    count: int = 20,
+) -> Attempt:
+    rows = [alter({**row(offset), **faults.get(offset, {})}) for offset in range(count)]
+    batch = life.store(warehouse, RANGE)
+    return life.stage(warehouse, batch, rows=pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+
+def judge(
+    warehouse: PostgresWarehouse,
+    attempt: Attempt,
+    *checks: RequestedCheck,
+    recent: Sequence[RecentBatch] = (),
+    folder: Path = Path(),
+) -> list[JudgedCheck]:
+    with warehouse.sink.open_rows(attempt) as rows:
+        return list(PipelineChecks(checks, folder).judge(rows, CheckedBatch(attempt.batch, 20, 0, recent)))
+
+
+def judge_one(warehouse: PostgresWarehouse, attempt: Attempt, type_: str, **arguments: Any) -> CheckResult:
+    (judged,) = judge(warehouse, attempt, RequestedCheck("c", type_, arguments))
+    return judged.result
+
+
+ROW_LEVEL = [
+    ("expect_column_values_to_not_be_null", {"column": "number"}, [4]),
+    ("expect_column_values_to_be_between", {"column": "amount", "min_value": 0}, [9]),
+    ("expect_column_values_to_be_in_set", {"column": "name", "value_set": NAMES}, [7]),
+    ("expect_column_values_to_not_be_in_set", {"column": "name", "value_set": [SECRET]}, [7]),
+    ("expect_column_values_to_match_regex", {"column": "name", "regex": "^n[0-9]+$"}, [7]),
+    ("expect_column_values_to_not_match_regex", {"column": "name", "regex": "SECRET"}, [7]),
+    ("expect_column_values_to_match_like_pattern", {"column": "name", "like_pattern": "n%"}, [7]),
+    ("expect_column_value_lengths_to_be_between", {"column": "name", "max_value": 3}, [7]),
+    ("expect_column_values_to_be_unique", {"column": "number"}, [10, 11]),
+    (
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        {"column_A": "amount", "column_B": "number", "or_equal": True},
+        [9],
+    ),
+    (
+        "expect_column_values_to_be_between",
+        {"column": "amount", "min_value": 9, "row_condition": 'col("_offset") > 8'},
+        [9],
+    ),
+]
+
+
+@pytest.mark.parametrize(("type_", "arguments", "offsets"), ROW_LEVEL, ids=[each[0] for each in ROW_LEVEL])
+def test_row_level_check_names_exactly_the_failing_rows_and_passes_their_clean_twin(
+    warehouse: PostgresWarehouse, type_: str, arguments: dict[str, Any], offsets: list[int]
+) -> None:
+    attempt = stage(warehouse)
+    check = RequestedCheck("c", type_, arguments, on_failure=OnFailure.QUARANTINE)
+    (found,) = judge(warehouse, attempt, check)
+    assert found.result.outcome is Outcome.FAILED
+    assert list(map(str, found.examples)) == [f"orders[0]@{each}" for each in offsets]
+    assert [at for each in found.failing for at in range(each.start, each.until)] == offsets
+    warehouse.sink.drop_staging(attempt)
+    batch = warehouse.ledger.open_attempt(attempt.batch.batch_id, "twin").batch
+    twin = life.stage(warehouse, batch, "twin", rows=pa.RecordBatch.from_pylist([*map(row, range(20))], schema=SCHEMA))
+    (clean,) = judge(warehouse, twin, check)
+    assert (clean.result.outcome, clean.failing) == (Outcome.PASSED, ())
+
+
+AGGREGATES = [
+    ("expect_column_mean_to_be_between", {"column": "amount", "min_value": 9.4}, True),
+    ("expect_column_max_to_be_between", {"column": "amount", "max_value": 18}, False),
+    ("expect_column_min_to_be_between", {"column": "amount", "min_value": 0}, False),
+    ("expect_column_unique_value_count_to_be_between", {"column": "number", "min_value": 20}, True),
+    ("expect_column_distinct_values_to_be_in_set", {"column": "name", "value_set": NAMES}, False),
+    ("expect_compound_columns_to_be_unique", {"column_list": ["number", "_partition"]}, True),
+    ("expect_table_row_count_to_be_between", {"min_value": 21}, True),
+    ("expect_table_columns_to_match_set", {"column_set": ["number"]}, True),
+    ("expect_column_to_exist", {"column": "missing"}, True),
+    ("expect_column_values_to_be_of_type", {"column": "number", "type_": "TEXT"}, True),
+    ("unexpected_rows_expectation", {"unexpected_rows_query": "select * from {batch} where amount < 0"}, True),
+]
+
+
+@pytest.mark.parametrize(("type_", "arguments", "is_told"), AGGREGATES, ids=[each[0] for each in AGGREGATES])
+def test_check_of_a_column_or_the_table_fails(
+    warehouse: PostgresWarehouse, type_: str, arguments: dict[str, Any], is_told: bool
+) -> None:
+    found = judge_one(warehouse, stage(warehouse), type_, **arguments)
+    assert found.outcome is Outcome.FAILED, found.detail
+    assert ("not kept" in found.detail) is not is_told
+
+
+@pytest.mark.parametrize(
+    ("type_", "arguments"),
+    [
+        ("expect_column_mean_to_be_between", {"column": "amount", "min_value": 8}),
+        ("expect_table_row_count_to_equal", {"value": 20}),
+        ("expect_table_columns_to_match_set", {"column_set": SCHEMA.names}),
+        ("expect_column_values_to_be_of_type", {"column": "number", "type_": "INTEGER"}),
+        ("expect_column_values_to_be_between", {"column": "_timestamp", "min_value": datetime(2026, 1, 1, tzinfo=UTC)}),
+        ("expect_column_values_to_not_be_null", {"column": "number", "mostly": 0.95}),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": "select * from {batch} where amount > 100"}),
+    ],
+)
+def test_check_that_holds_passes(warehouse: PostgresWarehouse, type_: str, arguments: dict[str, Any]) -> None:
+    found = judge_one(warehouse, stage(warehouse), type_, **arguments)
+    assert found.outcome is Outcome.PASSED, found.detail
+
+
+@pytest.mark.parametrize(
+    ("type_", "arguments", "reason"),
+    [
+        ("expect_column_values_to_not_be_null", {"column": "missing"}, '"missing" in BatchData does not exist'),
+        ("expect_column_values_to_match_regex", {"column": "name", "regex": "("}, "InvalidRegularExpression"),
+        ("expect_column_values_to_be_between", {"column": "name", "min_value": 0}, "UndefinedFunction"),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": "select nothing from {batch}"}, "UndefinedColumn"),
+        (
+            "unexpected_rows_expectation",
+            {"unexpected_rows_query": "select * from {batch} where name::int > 0"},
+            "the database refuses a value with InvalidTextRepresentation",
+        ),
+        ("expect_column_distribution_to_stay_near_recent", {"column": "missing", "max_distance": 1}, "UndefinedColumn"),
+    ],
+)
+def test_check_that_breaks_is_not_run_and_takes_no_other_with_it(
+    warehouse: PostgresWarehouse, type_: str, arguments: dict[str, Any], reason: str
+) -> None:
+    broken = RequestedCheck("broken", type_, arguments)
+    other = RequestedCheck("other", "expect_column_values_to_not_be_null", {"column": "name"})
+    found = [each.result for each in judge(warehouse, stage(warehouse), broken, other)]
+    assert [each.outcome for each in found] == [Outcome.NOT_RUN, Outcome.PASSED]
+    assert reason in found[0].detail
+    assert SECRET not in found[0].detail
+
+
+def test_check_that_is_asked_for_twice_is_judged_twice(warehouse: PostgresWarehouse) -> None:
+    checks = [RequestedCheck(name, ROW_LEVEL[0][0], ROW_LEVEL[0][1]) for name in ("once", "twice")]
+    found = [each.result for each in judge(warehouse, stage(warehouse), *checks)]
+    assert [(each.name, each.outcome) for each in found] == [("once", Outcome.FAILED), ("twice", Outcome.FAILED)]
+
+
+def test_lost_connection_is_no_fault_of_the_checks(warehouse: PostgresWarehouse) -> None:
+    attempt = stage(warehouse)
+
+    def judge_while_the_database_lets_go() -> None:
+        with warehouse.sink.open_rows(attempt) as rows:
+            with psycopg.connect(warehouse.dsn) as connection:
+                connection.execute("select pg_terminate_backend(%s)", [rows.connection.info.backend_pid])
+            check = RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1], Severity.WARNING)
+            PipelineChecks((check,), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
+
+    with pytest.raises(ServiceUnavailableError):
+        judge_while_the_database_lets_go()
+
+
+def test_checks_without_rows_are_empty_unless_they_are_of_the_table(warehouse: PostgresWarehouse) -> None:
+    checks = [RequestedCheck(str(number), type_, dict(about)) for number, (type_, about, _) in enumerate(ROW_LEVEL)]
+    rows = RequestedCheck("rows", "expect_table_row_count_to_be_between", {"min_value": 1})
+    found = judge(warehouse, stage(warehouse, count=0), *checks, rows)
+    assert {each.result.outcome for each in found[:-1]} == {Outcome.EMPTY}
+    assert found[-1].result.outcome is Outcome.FAILED
+
+
+def test_values_and_passwords_reach_neither_results_nor_logs(
+    warehouse: PostgresWarehouse, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = [
+        RequestedCheck(str(number), type_, about)
+        for number, (type_, about) in enumerate(
+            [
+                ("expect_column_values_to_match_regex", {"column": "name", "regex": "^n"}),
+                ("expect_column_values_to_be_unique", {"column": "name"}),
+                ("expect_column_max_to_be_between", {"column": "name", "max_value": "a"}),
+                ("expect_column_distinct_values_to_be_in_set", {"column": "name", "value_set": ["n1"]}),
+                ("expect_column_most_common_value_to_be_in_set", {"column": "name", "value_set": ["n1"]}),
+                ("unexpected_rows_expectation", {"unexpected_rows_query": "select * from {batch}"}),
+                (
+                    "unexpected_rows_expectation",
+                    {"unexpected_rows_query": "select * from {batch} where name::int > 0"},
+                ),
+                ("expect_column_distribution_to_stay_near_recent", {"column": "name", "max_distance": 0.1}),
+            ]
+        )
+    ]
+    attempt = stage(warehouse, {offset: {"name": SECRET} for offset in range(20)})
+    with caplog.at_level(logging.DEBUG):
+        found = [each.result for each in judge(warehouse, attempt, *checks)]
+    said = json.dumps([[each.detail, each.observed, each.validation] for each in found]) + caplog.text
+    said += "".join(capsys.readouterr())
+    assert SECRET not in said
+    assert str(conninfo_to_dict(warehouse.dsn)["password"]) not in said
+
+
+def test_i6_session_of_the_checks_can_write_nothing_and_leaves_nothing(warehouse: PostgresWarehouse) -> None:
+    attempt = stage(warehouse)
+    with psycopg.connect(warehouse.dsn) as connection:
+        before = connection.execute("select count(*) from pg_class where relname like '%gx%' or relkind = 'v'")
+        seen = before.fetchall()
+        with warehouse.sink.open_rows(attempt) as rows:
+            for statement in ("delete from batchledger.position", "create table batchledger.odd ()"):
+                with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                    rows.connection.execute(statement)
+            PipelineChecks((RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1]),), Path()).judge(
+                rows, CheckedBatch(attempt.batch, 20, 0)
+            )
+        after = connection.execute("select count(*) from pg_class where relname like '%gx%' or relkind = 'v'")
+        assert after.fetchall() == seen
+
+
+def test_class_of_ones_own_judges_rows(warehouse: PostgresWarehouse, tmp_path: Path) -> None:
+    (tmp_path / "own_checks.py").write_text(
+        "from great_expectations import expectations as gxe\n"
+        "class ExpectAmountToBeReal(gxe.ExpectColumnValuesToBeBetween):\n"
+        "    min_value: float = 0\n"
+    )
+    check = RequestedCheck(
+        "mine", "own_checks:ExpectAmountToBeReal", {"column": "amount"}, on_failure=OnFailure.QUARANTINE
+    )
+    (found,) = judge(warehouse, stage(warehouse), check, folder=tmp_path)
+    assert found.failing == (OffsetRange(ORDERS, 9, 10),)
+
+
+def observed_by(warehouse: PostgresWarehouse, check: RequestedCheck, attempt: Attempt) -> list[RecentBatch]:
+    """A history of five batches like this one."""
+    (judged,) = judge(warehouse, attempt, check)
+    assert judged.result.outcome is Outcome.EMPTY
+    return [RecentBatch(number, 20, {check.name: judged.result.observed}) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("column", "alter"),
+    [
+        ("amount", lambda each: {**each, "amount": each["amount"] + 15}),
+        ("number", lambda each: {**each, "number": each["number"] * 100}),
+        ("name", lambda each: {**each, "name": "all the same"}),
+        ("is_late", lambda each: {**each, "is_late": True}),
+        ("name", lambda each: {**each, "name": None}),
+    ],
+)
+def test_distribution_that_has_drifted_is_found_and_the_same_one_passes(
+    warehouse: PostgresWarehouse, column: str, alter: Callable[[Row], Row]
+) -> None:
+    check = RequestedCheck(
+        "drift", "expect_column_distribution_to_stay_near_recent", {"column": column, "max_distance": 0.3}
+    )
+    attempt = stage(warehouse, {})
+    recent = observed_by(warehouse, check, attempt)
+    (same,) = judge(warehouse, attempt, check, recent=recent)
+    assert same.result.outcome is Outcome.PASSED, same.result.detail
+    again = warehouse.ledger.open_attempt(attempt.batch.batch_id, "drifted").batch
+    rows = pa.RecordBatch.from_pylist([alter(row(offset)) for offset in range(20)], schema=SCHEMA)
+    (drifted,) = judge(warehouse, life.stage(warehouse, again, "drifted", rows=rows), check, recent=recent)
+    assert drifted.result.outcome is Outcome.FAILED, drifted.result.detail
+
+
+@pytest.mark.parametrize(("age", "outcome"), [(59, Outcome.PASSED), (61, Outcome.FAILED)])
+def test_newest_record_is_as_old_as_it_was_when_the_batch_was_planned(
+    warehouse: PostgresWarehouse, age: int, outcome: Outcome
+) -> None:
+    planned_at = life.store(warehouse, RANGE).planned_at
+    newest = planned_at - timedelta(minutes=age)
+    attempt = stage(warehouse, {}, lambda each: {**each, "_timestamp": newest - timedelta(minutes=each["_offset"])})
+    found = judge_one(warehouse, attempt, "expect_newest_record_to_be_younger_than", max_age="1h")
+    assert found.outcome is outcome, found.detail

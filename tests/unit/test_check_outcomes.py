@@ -1,0 +1,187 @@
+"""What becomes of an expectation's result: an outcome, numbers, coordinates, and no value of any record."""
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from great_expectations.core import ExpectationValidationResult
+
+from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.checks.outcomes import explain, explain_exception
+from batchledger.checks.requested import build_checks
+from batchledger.errors import ConfigurationError
+from batchledger.offsets import OffsetRange, TopicPartition
+
+IN_SET = RequestedCheck("in_set", "expect_column_values_to_be_in_set", {"column": "b", "value_set": ["ok"]})
+MEAN = RequestedCheck("mean", "expect_column_mean_to_be_between", {"column": "a", "min_value": 1})
+MOST = RequestedCheck("most", "expect_column_max_to_be_between", {"column": "a", "max_value": 1})
+ROWS = RequestedCheck("rows", "expect_table_row_count_to_be_between", {"min_value": 1})
+ORDERS = TopicPartition("orders", 3)
+SECRET = "a secret value"  # noqa: S105 -- stands for what a record holds
+FINE: Mapping[str, Any] = {"raised_exception": False, "exception_traceback": None, "exception_message": None}
+
+
+def failing(*offsets: int) -> dict[str, Any]:
+    return {
+        "element_count": 10,
+        "unexpected_count": len(offsets),
+        "missing_count": 2,
+        "partial_unexpected_list": [SECRET],
+        "partial_unexpected_counts": [{"value": SECRET, "count": 1}],
+        "partial_unexpected_index_list": [
+            {"_topic": "orders", "_partition": 3, "_offset": each, "b": SECRET} for each in offsets
+        ],
+    }
+
+
+def judged(
+    check: RequestedCheck,
+    success: bool,
+    result: Mapping[str, Any],
+    info: Mapping[str, Any] = FINE,
+    rows: int = 10,
+    limit: int = 1000,
+) -> Any:
+    (built,) = build_checks([check], Path())
+    validation = ExpectationValidationResult(
+        success=success,
+        expectation_config=built.expectation.configuration,
+        result=dict(result),
+        exception_info=dict(info),
+        meta={},
+    )
+    return explain(built, validation, rows, limit)
+
+
+def test_failed_check_names_the_first_failing_rows_and_how_many_there_are() -> None:
+    found = judged(IN_SET, False, failing(9, 4)).name_examples("orders")
+    assert found.outcome is Outcome.FAILED
+    assert found.detail == (
+        "2 of 8 do not pass, 25.00%, 2 are null, for example orders[3]@4, orders[3]@9. See the records with: "
+        'batchledger records orders "orders[3] 4..5" "orders[3] 9..10"'
+    )
+    assert found.observed["coordinates"] == ["orders[3]@4", "orders[3]@9"]
+
+
+def test_of_many_failing_rows_twenty_are_named() -> None:
+    assert len(judged(IN_SET, False, failing(*range(30))).examples) == 20
+
+
+def test_no_value_of_a_record_is_kept() -> None:
+    found = judged(IN_SET, False, failing(9, 4)).result
+    assert SECRET not in json.dumps([found.detail, found.observed, found.validation])
+    assert found.validation["result"]["unexpected_count"] == 2
+
+
+@pytest.mark.parametrize(("check", "is_kept"), [(MEAN, True), (MOST, False)])
+def test_observed_mean_is_kept_and_an_observed_value_is_not(check: RequestedCheck, is_kept: bool) -> None:
+    found = judged(check, False, {"observed_value": 77.125}).result
+    assert ("77.125" in json.dumps([found.detail, found.observed, found.validation])) is is_kept
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("77.5")])
+def test_result_can_be_stored_whatever_was_observed(value: object) -> None:
+    found = judged(MEAN, False, {"observed_value": value}).result
+    json.dumps([found.observed, found.validation], allow_nan=False)
+
+
+def test_check_that_passes_by_mostly_sets_nothing_aside() -> None:
+    check = RequestedCheck(**{**_fields(IN_SET), "on_failure": OnFailure.QUARANTINE})
+    found = judged(check, True, failing(9))
+    assert (found.result.outcome, found.failing) == (Outcome.PASSED, ())
+
+
+def test_failing_rows_are_returned_where_they_are_to_be_set_aside_only() -> None:
+    check = RequestedCheck(**{**_fields(IN_SET), "on_failure": OnFailure.QUARANTINE})
+    found = judged(check, False, failing(9, 4, 5), limit=4)
+    assert found.failing == (OffsetRange(ORDERS, 4, 6), OffsetRange(ORDERS, 9, 10))
+    assert not found.has_more
+    assert judged(check, False, failing(9, 4, 5), limit=3).has_more
+    assert judged(IN_SET, False, failing(9, 4, 5)).failing == ()
+
+
+@pytest.mark.parametrize(
+    ("check", "result", "rows"),
+    [
+        (IN_SET, {"element_count": 0, "unexpected_count": 0, "missing_count": 0}, 0),
+        (IN_SET, {"element_count": 5, "unexpected_count": 0, "missing_count": 5}, 5),
+        (IN_SET, {"element_count": 0, "unexpected_count": 0, "missing_count": 0}, 5),
+        (MEAN, {"observed_value": None}, 0),
+    ],
+)
+def test_check_without_anything_to_judge_has_not_passed(
+    check: RequestedCheck, result: Mapping[str, Any], rows: int
+) -> None:
+    assert judged(check, True, result, rows=rows).result.outcome is Outcome.EMPTY
+
+
+@pytest.mark.parametrize(("success", "outcome"), [(True, Outcome.PASSED), (False, Outcome.FAILED)])
+def test_check_of_the_table_is_judged_without_rows(success: bool, outcome: Outcome) -> None:
+    assert judged(ROWS, success, {"observed_value": 0}, rows=0).result.outcome is outcome
+
+
+@pytest.mark.parametrize("of_each_metric", [False, True])
+def test_check_that_broke_is_neither_passed_nor_failed(of_each_metric: bool) -> None:
+    info: dict[str, Any] = {"raised_exception": True, "exception_message": 'The column "b" does not exist.\nmore'}
+    found = judged(IN_SET, False, {}, {"metric": info} if of_each_metric else info).result
+    assert (found.outcome, found.blocks) == (Outcome.NOT_RUN, True)
+    assert found.detail == 'could not run: The column "b" does not exist.'
+
+
+def test_value_that_the_database_quotes_is_not_told() -> None:
+    message = f'(psycopg.errors.InvalidTextRepresentation) invalid input syntax for type integer: "{SECRET}"\n[SQL: …]'
+    assert explain_exception(message) == "the database refuses a value with InvalidTextRepresentation"
+
+
+def test_fault_of_a_statement_is_told() -> None:
+    message = "(psycopg.errors.UndefinedFunction) operator does not exist: text > integer\nLINE 1: …"
+    assert explain_exception(message) == (
+        "the database says UndefinedFunction: operator does not exist: text > integer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        (RequestedCheck("odd", "expect_column_values_to_be_in_set", {"column": 5}), "check odd cannot be built"),
+        (
+            RequestedCheck("odd", "expect_column_values_to_not_be_null", {"column": "a", "row_condition": "a >"}),
+            "check odd cannot be built from its arguments: unable to parse condition",
+        ),
+        (RequestedCheck("odd", "json:dumps", {}), "json:dumps is no Expectation of Great Expectations"),
+        (RequestedCheck("odd", "json:nothing", {}), "json:nothing cannot be loaded"),
+        (
+            RequestedCheck("odd", ROWS.type, {"min_value": 1}, on_failure=OnFailure.QUARANTINE),
+            "check odd names no failing rows",
+        ),
+    ],
+)
+def test_check_that_cannot_be_judged_is_refused(check: RequestedCheck, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        build_checks([check], Path())
+    assert expected in str(refused.value)
+
+
+def test_class_of_ones_own_is_loaded_from_beside_the_pipeline_file(tmp_path: Path) -> None:
+    (tmp_path / "my_checks.py").write_text(
+        "from great_expectations import expectations as gxe\n"
+        "class ExpectSmallNumberOfMine(gxe.ExpectColumnValuesToBeBetween):\n"
+        "    max_value: float = 9\n"
+        "class ExpectRowsOfMine(gxe.ExpectTableRowCountToBeBetween):\n"
+        "    min_value: int = 1\n"
+    )
+    check = RequestedCheck(
+        "mine", "my_checks:ExpectSmallNumberOfMine", {"column": "a"}, Severity.CRITICAL, OnFailure.QUARANTINE
+    )
+    (built,) = build_checks([check], tmp_path)
+    assert built.is_row_level
+    with pytest.raises(ConfigurationError, match="names no failing rows"):
+        build_checks([RequestedCheck("mine", "my_checks:ExpectRowsOfMine", on_failure=OnFailure.QUARANTINE)], tmp_path)
+
+
+def _fields(check: RequestedCheck) -> dict[str, Any]:
+    names: Sequence[str] = ("name", "type", "arguments", "severity", "on_failure")
+    return {each: getattr(check, each) for each in names}
