@@ -103,6 +103,12 @@ def _check_remember(value: float) -> float:
     return value
 
 
+def _check_keep(value: float) -> float:
+    if value < _SECONDS_BY_UNIT["h"]:
+        raise ValueError("write how long a record is kept in quarantine: 1h or more")
+    return value
+
+
 def _check_target(value: float) -> float:
     if value < 1:
         raise ValueError("write how long a batch should take: 1s or more")
@@ -197,6 +203,12 @@ class DedupeConfig(_Section):
     remember: Annotated[Duration, AfterValidator(_check_remember)]
 
 
+class QuarantineConfig(_Section):
+    """How long records that were set aside are kept; without it for good."""
+
+    keep: Annotated[Duration, AfterValidator(_check_keep)]
+
+
 class PipelineConfig(_Section):
     """One pipeline file; its keys are those of the file."""
 
@@ -208,6 +220,7 @@ class PipelineConfig(_Section):
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
+    quarantine: QuarantineConfig | None = None
     on_check_failure: Literal["block"] = "block"
     spark: ConnectionId = "spark_default"
 
