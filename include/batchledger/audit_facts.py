@@ -6,15 +6,17 @@ from datetime import datetime, timedelta
 from batchledger.batch import BatchState
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_duration, describe_threats
 from batchledger.housekeeping import StagingTable
-from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
+from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Coverage, Fact, LedgerCheck, OpenBatch, Question
 from batchledger.verification import Verification
 
 _OF_SOURCE = (LedgerCheck.LOSS, LedgerCheck.SOURCE, LedgerCheck.STUCK, LedgerCheck.EXPIRY, LedgerCheck.LAG)
 
 
-def ask_proof(verification: Verification) -> Iterator[Question]:
-    """Ask what the proof of the history has found."""
-    scope = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
+def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
+    """Ask what the proof of the history has found; what it has not looked at is part of every answer."""
+    size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
+    unproved = "; ".join(coverage.describe_unproved())
+    scope = f"{size} ({unproved})" if unproved else size
     command = f"batchledger verify {verification.pipeline}"
     proved = (Fact(scope, 0),) if verification.batches else ()
     for invariant, check in PROOF_BY_INVARIANT.items():

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import decision_commands, display, quarantine_commands, replay_commands
+from batchledger import decision_commands, display, quarantine_commands, replay_commands, upkeep_commands
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
@@ -32,6 +32,8 @@ app.command()(commands.up)
 app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
+app.command()(upkeep_commands.audit)
+app.command()(upkeep_commands.housekeeping)
 app.add_typer(quarantine_commands.app, name="quarantine")
 for _decide in (
     decision_commands.rewind,

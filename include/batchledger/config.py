@@ -209,6 +209,12 @@ class QuarantineConfig(_Section):
     keep: Annotated[Duration, AfterValidator(_check_keep)]
 
 
+class AuditConfig(_Section):
+    """How many of the newest batches the periodic audit proves; without it the whole history."""
+
+    newest: Annotated[int, Field(ge=1)] | None = None
+
+
 class PipelineConfig(_Section):
     """One pipeline file; its keys are those of the file."""
 
@@ -221,6 +227,7 @@ class PipelineConfig(_Section):
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
     quarantine: QuarantineConfig | None = None
+    audit: AuditConfig = AuditConfig()
     on_check_failure: Literal["block"] = "block"
     spark: ConnectionId = "spark_default"
 
