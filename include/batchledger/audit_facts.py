@@ -69,21 +69,26 @@ def ask_staging(tables: Iterable[StagingTable], now: datetime, limits: AuditLimi
 
 
 def ask_source(health: PipelineHealth, now: datetime, limits: AuditLimits) -> Iterator[Question]:
-    """Ask what threatens the unread records. What could not be asked of Kafka is unanswered."""
-    name = health.pipeline
-    if health.threats is None and health.state not in (PipelineState.LOSS, PipelineState.SOURCE_CHANGED):
-        for check in _OF_SOURCE:
-            if check is not LedgerCheck.LAG or limits.lag is not None:
-                yield Question(check, "", unanswered=health.detail)
+    """Ask what threatens the unread records. What could not be asked of Kafka is unanswered.
+
+    Of another source nothing else is asked, and of one that has lost records not what threatens those that are left.
+    """
+    if health.state is PipelineState.UNKNOWN:
+        asked = [each for each in _OF_SOURCE if each is not LedgerCheck.LAG or limits.lag is not None]
+        yield from (Question(each, "", unanswered=health.detail) for each in asked)
         return
-    plan = f"batchledger plan {name}"
-    for state, check in ((PipelineState.LOSS, LedgerCheck.LOSS), (PipelineState.SOURCE_CHANGED, LedgerCheck.SOURCE)):
-        value = float(health.state is state)
-        yield Question(
-            check, "the position of each partition", (Fact("", value, health.detail if value else "", plan),)
-        )
+    yield _ask_state(health, PipelineState.SOURCE_CHANGED, LedgerCheck.SOURCE)
+    if health.state is not PipelineState.SOURCE_CHANGED:
+        yield _ask_state(health, PipelineState.LOSS, LedgerCheck.LOSS)
     if health.threats is not None:
-        yield from _ask_threats(name, health.threats, now, limits)
+        yield from _ask_threats(health.pipeline, health.threats, now, limits)
+
+
+def _ask_state(health: PipelineHealth, state: PipelineState, check: LedgerCheck) -> Question:
+    is_so = health.state is state
+    command = f"batchledger plan {health.pipeline}"
+    fact = Fact("", float(is_so), health.detail if is_so else "", command)
+    return Question(check, "the position of each partition", (fact,))
 
 
 def _ask_threats(pipeline: str, threats: Threats, now: datetime, limits: AuditLimits) -> Iterator[Question]:

@@ -1,0 +1,336 @@
+"""The audit of a ledger: each question finds what is wrong and its clean twin does not; what was not asked is told."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from great_expectations.core import ExpectationSuite
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.accounting import TargetCount
+from batchledger.audit_facts import ask_open_batches, ask_proof, ask_source, ask_staging, leave_unproved
+from batchledger.batch import BatchState, Lane, PartitionHealth, Position, TopicIdentity
+from batchledger.checking import Outcome, Suite
+from batchledger.checks import ledger_audit
+from batchledger.checks.ledger_audit import EXPECTATIONS, judge
+from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats
+from batchledger.housekeeping import AttemptFacts, StagingTable
+from batchledger.incidents import IncidentKind
+from batchledger.ledger_audit import (
+    FINDINGS_SHOWN,
+    PROOF_BY_INVARIANT,
+    AuditLimits,
+    Coverage,
+    Fact,
+    LedgerAudit,
+    LedgerCheck,
+    OpenBatch,
+    Question,
+    find_conditions,
+    find_kinds_looked_for,
+    find_untouched,
+    narrow,
+)
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_rules import SinkMode
+from batchledger.verification import Finding, PublishedHistory, PublishedRange, Verification, verify_history
+
+NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+IDENTITY = TopicIdentity("cluster", "topic")
+WHOLE, WINDOW = Coverage(), Coverage(NOW - timedelta(days=1), (ORDERS_1,))
+DEADLINES = AuditLimits(blocked=timedelta(hours=1), lag=timedelta(minutes=10))
+CALM = Threats(0, (), None, None)
+
+
+def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAudit:
+    """Judge the questions as an audit does."""
+    asked = list(questions)
+    checks = judge(asked)
+    conditions, looked_for = find_conditions("orders", asked, checks), find_kinds_looked_for(asked, checks, coverage)
+    return LedgerAudit("orders", NOW, coverage, tuple(checks), tuple(conditions), looked_for)
+
+
+def outcomes(audit: LedgerAudit) -> dict[str, Outcome]:
+    return {each.name: each.outcome for each in audit.checks}
+
+
+def proof(*findings: Finding, batches: int = 3) -> Verification:
+    return Verification("orders", SinkMode.APPEND, batches, 6, 600, 590, 0, 0, findings)
+
+
+def health(state: PipelineState, threats: Threats | None = None, detail: str = "what is known") -> PipelineHealth:
+    return PipelineHealth("orders", state, detail, threats)
+
+
+def partition(oldest: datetime | None, expires_at: datetime | None) -> PartitionHealth:
+    return PartitionHealth(ORDERS_0, 10, 20, 20, oldest, expires_at)
+
+
+def open_batch(state: BatchState, idle: timedelta, *, is_used: bool = False, is_dry_run: bool = False) -> OpenBatch:
+    return OpenBatch(17, Lane.LIVE, state, 2, "manual__1", NOW - idle, is_dry_run, is_used)
+
+
+def test_consistent_history_passes_every_check_of_the_proof() -> None:
+    found = audit(ask_proof(proof(), WHOLE))
+    assert outcomes(found) == {check.value: Outcome.PASSED for check in PROOF_BY_INVARIANT.values()}
+    assert (found.failed, found.conditions, found.exit_code) == ((), (), 0)
+    assert all("3 batches, 600 offsets, 590 rows" in each.detail for each in found.checks)
+
+
+@pytest.mark.parametrize(("invariant", "check"), PROOF_BY_INVARIANT.items())
+def test_each_finding_of_the_proof_fails_its_own_check_only(invariant: str, check: LedgerCheck) -> None:
+    found = audit(ask_proof(proof(Finding(invariant, "orders[0] 5..7", "two offsets are wrong")), WHOLE))
+    assert [each.name for each in found.failed] == [check.value]
+    (condition,) = found.conditions
+    assert (condition.kind, condition.subject) == (IncidentKind.LEDGER_FINDING, check.value)
+    assert condition.lines == ("orders[0] 5..7: two offsets are wrong",)
+    assert (condition.command, found.exit_code) == ("batchledger verify orders", 1)
+
+
+def test_every_invariant_that_the_proof_can_name_has_a_check() -> None:
+    """Otherwise a finding would be passed over. The partition is in the ledger three times in contradiction."""
+    published = (
+        PublishedRange(1, OffsetRange(ORDERS_0, 0, 10), 9, 1, 0, has_rows=False, duplicates=0),
+        PublishedRange(2, OffsetRange(ORDERS_0, 5, 12), 7, 0, 3, duplicates=1),
+    )
+    history = PublishedHistory((Position(ORDERS_0, 0, 20, IDENTITY),), published)
+    found = verify_history("orders", history, {(9, ORDERS_0): TargetCount(1, 1, 0, 0)})
+    assert {each.invariant for each in found.findings} == set(PROOF_BY_INVARIANT)
+    assert len(audit(ask_proof(found, WHOLE)).failed) == len(PROOF_BY_INVARIANT)
+
+
+def test_pipeline_that_has_published_nothing_has_proved_nothing() -> None:
+    found = audit(ask_proof(proof(batches=0), WHOLE))
+    assert set(outcomes(found).values()) == {Outcome.EMPTY}
+    assert found.exit_code == 0
+
+
+def test_history_that_could_not_be_proved_has_not_passed_and_ends_no_incident() -> None:
+    found = audit(leave_unproved("replays did not let it come to an end"))
+    assert set(outcomes(found).values()) == {Outcome.NOT_RUN}
+    assert "replays did not let it" in found.checks[0].detail
+    assert (found.looked_for, found.conditions, found.exit_code) == (frozenset(), (), 1)
+
+
+def test_proof_of_a_window_says_what_it_has_not_proved_and_ends_no_finding_of_before() -> None:
+    found = audit(ask_proof(proof(), WINDOW), WINDOW)
+    assert "published before 2026-01-09 12:00:00 UTC were not looked at" in found.checks[0].detail
+    assert "nothing was published of orders[1]" in found.checks[0].detail
+    assert IncidentKind.LEDGER_FINDING not in found.looked_for
+    assert IncidentKind.LEDGER_FINDING in audit(ask_proof(proof(), WHOLE)).looked_for
+    assert WHOLE.describe_unproved() == []
+
+
+def test_many_findings_are_told_by_the_first_of_them_and_their_number() -> None:
+    many = [Finding("target", f"batch {number}", "wrong") for number in range(FINDINGS_SHOWN + 5)]
+    found = audit(ask_proof(proof(*many), WHOLE))
+    (condition,) = found.conditions
+    assert len(condition.lines) == FINDINGS_SHOWN + 1
+    assert condition.lines[-1] == "and 5 more"
+    assert found.failed[0].observed["findings"] == FINDINGS_SHOWN + 5
+    assert found.failed[0].detail.endswith("and 5 more")
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED])
+def test_open_batch_that_nobody_works_on_is_stale(state: BatchState) -> None:
+    found = audit(ask_open_batches("orders", [open_batch(state, timedelta(minutes=61))], NOW, DEADLINES))
+    assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.FAILED, LedgerCheck.BLOCKED: Outcome.EMPTY}
+    (condition,) = found.conditions
+    assert (condition.kind, condition.subject, condition.batch_id) == (IncidentKind.STALE_ATTEMPT, "batch 17", 17)
+    assert "attempt 2 of run manual__1 has ended no step for 1 h 1 min" in condition.lines[0]
+    assert condition.command == "batchledger run orders --batch 17"
+
+
+@pytest.mark.parametrize(
+    "at_work",
+    [
+        open_batch(BatchState.PLANNED, timedelta(minutes=59)),
+        open_batch(BatchState.PLANNED, timedelta(hours=9), is_used=True),
+    ],
+    ids=["the step has not taken long", "its tasks write"],
+)
+def test_batch_that_somebody_works_on_is_not_stale(at_work: OpenBatch) -> None:
+    found = audit(ask_open_batches("orders", [at_work], NOW, AuditLimits()))
+    assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.PASSED}
+
+
+def test_dry_run_that_was_killed_is_to_be_discarded() -> None:
+    left = open_batch(BatchState.STAGED, timedelta(hours=9), is_dry_run=True)
+    (condition,) = audit(ask_open_batches("orders", [left], NOW, AuditLimits())).conditions
+    assert condition.command == "batchledger discard 17 --reason WHY"
+
+
+def test_blocked_batch_is_found_once_it_is_beyond_the_deadline_and_waits_for_a_person() -> None:
+    found = audit(ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(minutes=61))], NOW, DEADLINES))
+    assert [each.name for each in found.failed] == [LedgerCheck.BLOCKED]
+    (condition,) = found.conditions
+    assert (condition.kind, condition.subject) == (IncidentKind.BLOCKED_TOO_LONG, "batch 17")
+    assert (condition.command, found.exit_code) == ("batchledger batch 17", 3)
+    early = audit(ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(minutes=59))], NOW, DEADLINES))
+    assert early.failed == ()
+    undated = ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(days=99))], NOW, AuditLimits())
+    assert [each.check for each in undated] == [LedgerCheck.STALE_ATTEMPT]
+
+
+def staging_table(age: timedelta | None, state: BatchState = BatchState.PUBLISHED) -> StagingTable:
+    published_at = None if age is None else NOW - age
+    return StagingTable("b17_a1_rows", 17, 1, AttemptFacts("orders", state, 1, None, None, published_at))
+
+
+def test_staging_that_housekeeping_should_have_removed_is_found() -> None:
+    found = audit([ask_staging([staging_table(timedelta(hours=27))], NOW, AuditLimits())])
+    (condition,) = found.conditions
+    assert (condition.kind, condition.command) == (IncidentKind.ORPHANED_STAGING, "batchledger housekeeping")
+    assert condition.lines == ("b17_a1_rows of an attempt that was over 1 d 3 h ago",)
+    unwritten = audit([ask_staging([staging_table(None)], NOW, AuditLimits())])
+    assert [each.name for each in unwritten.failed] == [LedgerCheck.STAGING]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [staging_table(timedelta(hours=25)), staging_table(None, BatchState.STAGED)],
+    ids=["housekeeping has a day", "its batch is open"],
+)
+def test_staging_that_may_be_there_is_no_finding(table: StagingTable) -> None:
+    assert audit([ask_staging([table], NOW, AuditLimits())]).failed == ()
+
+
+def test_lost_records_and_another_source_wait_for_a_person() -> None:
+    loss = audit(ask_source(health(PipelineState.LOSS, detail="5 offsets were removed"), NOW, DEADLINES))
+    assert outcomes(loss) == {LedgerCheck.SOURCE: Outcome.PASSED, LedgerCheck.LOSS: Outcome.FAILED}
+    changed = audit(ask_source(health(PipelineState.SOURCE_CHANGED, detail="another topic"), NOW, DEADLINES))
+    assert outcomes(changed) == {LedgerCheck.SOURCE: Outcome.FAILED}
+    assert [each.lines for each in (*loss.conditions, *changed.conditions)] == [
+        ("5 offsets were removed",),
+        ("another topic",),
+    ]
+    assert (loss.exit_code, changed.exit_code) == (3, 3)
+    assert IncidentKind.LOSS not in changed.looked_for
+
+
+def test_kafka_that_does_not_answer_is_told_and_ends_no_incident() -> None:
+    found = audit(ask_source(health(PipelineState.UNKNOWN, detail="no broker answered"), NOW, DEADLINES))
+    assert set(outcomes(found).values()) == {Outcome.NOT_RUN}
+    assert len(found.checks) == 5
+    assert (found.looked_for, found.conditions, found.exit_code) == (frozenset(), (), 1)
+
+
+def test_stuck_transaction_is_found_and_one_that_is_young_is_not() -> None:
+    stuck = OpenTransaction(ORDERS_0, 12, 8, NOW - timedelta(minutes=16), is_stuck=True)
+    young = OpenTransaction(ORDERS_1, 3, 1, None, is_stuck=False)
+    found = audit(ask_source(health(PipelineState.STUCK, replace(CALM, transactions=(stuck, young))), NOW, DEADLINES))
+    assert [each.name for each in found.failed] == [LedgerCheck.STUCK]
+    (condition,) = found.conditions
+    assert (condition.kind, condition.subject) == (IncidentKind.STUCK_TRANSACTION, "orders[0]")
+    assert "holds back 8 offsets" in condition.lines[0]
+    calm = audit(ask_source(health(PipelineState.CAUGHT_UP, replace(CALM, transactions=(young,))), NOW, DEADLINES))
+    assert calm.failed == ()
+
+
+@pytest.mark.parametrize(
+    ("retention", "left", "is_found"),
+    [
+        (timedelta(days=7), timedelta(hours=23), True),
+        (timedelta(days=7), timedelta(hours=25), False),
+        (timedelta(hours=4), timedelta(minutes=59), True),
+        (timedelta(hours=4), timedelta(minutes=61), False),
+        (timedelta(hours=4), timedelta(minutes=-1), True),
+    ],
+)
+def test_oldest_unread_record_expires_soon_within_a_day_or_a_quarter_of_its_retention(
+    retention: timedelta, left: timedelta, is_found: bool
+) -> None:
+    expiring = partition(NOW + left - retention, NOW + left)
+    threats = replace(CALM, unread_records=10, oldest_unread=expiring, first_to_expire=expiring)
+    found = audit(ask_source(health(PipelineState.LAGGING, threats), NOW, AuditLimits()))
+    assert [each.kind for each in found.conditions] == [IncidentKind.EXPIRY_NEAR] * is_found
+
+
+def test_lag_beyond_its_deadline_is_found() -> None:
+    late, early = (partition(NOW - timedelta(minutes=minutes), None) for minutes in (11, 9))
+    for oldest, kinds in ((late, [IncidentKind.LAG]), (early, []), (None, [])):
+        threats = replace(CALM, unread_records=10, oldest_unread=oldest)
+        found = audit(ask_source(health(PipelineState.LAGGING, threats), NOW, DEADLINES))
+        assert [each.kind for each in found.conditions] == kinds
+
+
+def test_every_check_has_an_expectation_of_its_own_with_a_name_and_a_promise_that_people_read() -> None:
+    assert set(EXPECTATIONS) == set(LedgerCheck)
+    for check, kind in EXPECTATIONS.items():
+        expectation = kind.of(Question(check, ""))
+        assert expectation.description == kind.promise()
+        assert kind.promise().endswith(".")
+        (rendered,) = kind._prescriptive_renderer(expectation.configuration)
+        assert rendered.string_template["template"] == kind.promise()
+    names = {kind.expectation_type for kind in EXPECTATIONS.values()}
+    assert len(names) == len(EXPECTATIONS)
+
+
+def test_result_is_kept_as_great_expectations_serialises_it_and_can_be_loaded_again() -> None:
+    (check,) = judge([Question(LedgerCheck.LAG, "5 unread", (Fact("", 12.0),), 60.0)])
+    assert check.validation is not None
+    configuration = check.validation["expectation_config"]
+    suite = ExpectationSuite("again", expectations=[configuration])
+    assert isinstance(suite.expectations[0], EXPECTATIONS[LedgerCheck.LAG])
+    assert (check.suite, check.passed, configuration["kwargs"]["max_value"]) == (Suite.LEDGER, True, 60.0)
+
+
+def test_check_that_breaks_in_great_expectations_has_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its facts are gone; the others are judged all the same."""
+    build = ledger_audit.build_table
+    monkeypatch.setattr(ledger_audit, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value))
+    broken = Question(LedgerCheck.LAG, "5 unread", (Fact("", 12.0),), 60.0)
+    found = audit([broken, Question(LedgerCheck.STUCK, "1 transaction", (Fact("orders[0]", 1.0),))])
+    assert outcomes(found) == {LedgerCheck.LAG: Outcome.NOT_RUN, LedgerCheck.STUCK: Outcome.FAILED}
+    assert found.looked_for == {IncidentKind.STUCK_TRANSACTION}
+
+
+def published(*cuts: int) -> PublishedHistory:
+    """Batches 1, 2, … of one partition that meet at the cuts, and a position at the last one."""
+    ranges = [
+        PublishedRange(number, OffsetRange(ORDERS_0, start, until), until - start, 0, 0)
+        for number, (start, until) in enumerate(itertools.pairwise(cuts), start=1)
+    ]
+    positions = (Position(ORDERS_0, 0, cuts[-1], IDENTITY), Position(ORDERS_1, 0, 50, IDENTITY))
+    return PublishedHistory(positions, ranges)
+
+
+def count(history: PublishedHistory) -> dict[tuple[int, TopicPartition], TargetCount]:
+    return {
+        (each.batch_id, each.range.partition): TargetCount(
+            len(each.range), len(each.range), each.range.start, each.range.until - 1
+        )
+        for each in history.ranges
+    }
+
+
+@given(st.integers(0, 2), st.integers(0, 3))
+def test_window_proves_what_it_holds_and_finds_a_batch_that_is_missing_in_it(older: int, missing: int) -> None:
+    whole = published(0, 10, 25, 31, 40, 60, 70)
+    window = replace(whole, ranges=whole.ranges[older:])
+    history = narrow(window)
+    assert verify_history("orders", history, count(history)).holds
+    assert not verify_history("orders", window, count(window)).holds, "the negative control"
+    torn = narrow(replace(window, ranges=[each for at, each in enumerate(window.ranges) if at != missing]))
+    assert verify_history("orders", torn, count(torn)).holds == (missing == 0)
+    assert find_untouched(whole.positions, history) == (ORDERS_1,)
+
+
+def test_window_leaves_out_epochs_of_before_and_replays_when_it_asks_what_meets() -> None:
+    whole = published(0, 10, 20, 30)
+    ranges = [
+        replace(whole.ranges[0], epoch=0),
+        replace(whole.ranges[1], lane=Lane.REPLAY),
+        replace(whole.ranges[2], epoch=1),
+    ]
+    history = narrow(replace(whole, ranges=ranges, epoch=1))
+    assert [(each.origin_offset, each.next_offset) for each in history.positions] == [(20, 30)]
+
+
+def test_exit_code_is_1_as_soon_as_something_does_not_only_wait_for_a_person() -> None:
+    loss = ask_source(health(PipelineState.LOSS), NOW, AuditLimits())
+    assert audit([*ask_proof(proof(Finding("I1", "orders[0] 5..7", "wrong")), WHOLE), *loss]).exit_code == 1
