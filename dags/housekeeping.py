@@ -27,4 +27,4 @@ def housekeeping() -> None:
     tidy()
 
 
-housekeeping()
+housekeeping_dag = housekeeping()

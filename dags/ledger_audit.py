@@ -40,4 +40,4 @@ def ledger_audit() -> None:
         audit.override(task_id=re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem))(path.stem)
 
 
-ledger_audit()
+audit_dag = ledger_audit()
