@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from batchledger.batch import BatchState
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_duration, describe_threats
 from batchledger.housekeeping import StagingTable
-from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Coverage, Fact, LedgerCheck, OpenBatch, Question
+from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
 from batchledger.verification import Verification
+from batchledger.window import Coverage
 
 _OF_SOURCE = (LedgerCheck.LOSS, LedgerCheck.SOURCE, LedgerCheck.STUCK, LedgerCheck.EXPIRY, LedgerCheck.LAG)
 

@@ -1,20 +1,19 @@
-"""What a periodic audit of a pipeline asks, how much of the history it covers, and what people are told. Pure.
+"""What a periodic audit of a pipeline asks, and what people are told of the answers. Pure.
 
 Each question is about facts that were gathered once (``audit_facts``); Great Expectations judges them
 (``checks/ledger_audit.py``). A question that could not be asked is unanswered, never passed. An audit of the newest
 batches says what it has not looked at, and does not end an incident that lies there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from batchledger.batch import BatchState, Lane, Position
+from batchledger.batch import BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.incidents import Condition, IncidentKind
-from batchledger.offsets import TopicPartition
-from batchledger.verification import PublishedHistory
+from batchledger.window import Coverage
 
 FINDINGS_SHOWN = 20
 
@@ -141,35 +140,6 @@ class OpenBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """How much of the history was proved: everything, or what was published at ``since`` or later.
-
-    ``untouched`` are the partitions that no batch of that time has read.
-    """
-
-    since: datetime | None = None
-    untouched: tuple[TopicPartition, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole history was looked at."""
-        return self.since is None
-
-    def describe_unproved(self) -> list[str]:
-        """Return a sentence for each thing that was not proved; empty when everything was."""
-        if self.since is None:
-            return []
-        moment = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
-        lines = [
-            f"batches published before {moment} were not looked at, nor whether the first ranges behind them meet them",
-            "rows of the target outside of the offsets that these batches hold were not counted",
-        ]
-        if self.untouched:
-            lines.append(f"nothing was published of {', '.join(map(str, self.untouched))} in this time")
-        return lines
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
     """One thing that was looked at. ``value`` is at most the limit of its question when it is as it should be."""
 
@@ -226,33 +196,6 @@ class LedgerAudit:
             return 0
         is_waiting = all(each.outcome is Outcome.FAILED and LedgerCheck(each.name).needs_person for each in self.failed)
         return 3 if is_waiting else 1
-
-
-def narrow(history: PublishedHistory) -> PublishedHistory:
-    """Let the positions of a history claim no more than the batches that were loaded of it.
-
-    Example: batches that published ``orders[0] 40..60`` and ``60..70`` were loaded, the position is 70 and its origin
-    0. They have to fill 40..70. A partition that they have not touched claims nothing.
-    """
-    starts: dict[TopicPartition, int] = {}
-    for each in history.ranges:
-        if each.lane is Lane.LIVE and each.epoch == history.epoch:
-            partition = each.range.partition
-            starts[partition] = min(each.range.start, starts.get(partition, each.range.start))
-    positions = [
-        Position(each.partition, starts[each.partition], each.next_offset, each.identity)
-        for each in history.positions
-        if each.partition in starts
-    ]
-    return PublishedHistory(
-        positions, history.ranges, history.quarantined, history.duplicates, history.epoch, history.visible_early
-    )
-
-
-def find_untouched(whole: Sequence[Position], narrowed: PublishedHistory) -> tuple[TopicPartition, ...]:
-    """Return the partitions with a position of which nothing was loaded."""
-    touched = {each.partition for each in narrowed.positions}
-    return tuple(each.partition for each in whole if each.partition not in touched)
 
 
 def find_conditions(pipeline: str, questions: Iterable[Question], checks: Iterable[CheckResult]) -> list[Condition]:

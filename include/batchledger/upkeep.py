@@ -3,11 +3,9 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from batchledger.accounting import TargetCount
 from batchledger.audit_facts import ask_open_batches, ask_proof, ask_source, ask_staging, leave_unproved
 from batchledger.batch import Decision
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
@@ -19,18 +17,14 @@ from batchledger.ledger.history import load_published_history
 from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.ledger_audit import (
     AuditLimits,
-    Coverage,
     LedgerAudit,
     Question,
     find_conditions,
     find_kinds_looked_for,
-    find_untouched,
-    narrow,
 )
-from batchledger.offsets import OffsetRange, merge_ranges
 from batchledger.ports import Sink
 from batchledger.proof import prove
-from batchledger.verification import PublishedHistory, TargetKey
+from batchledger.window import Coverage, Window
 from batchledger.wiring import build_platform, ledger_dsn, verify_pipeline
 
 logger = logging.getLogger(__name__)
@@ -126,43 +120,15 @@ def tidy(
     )
 
 
-@dataclass
-class Window:
-    """The newest part of a history: loads it, and counts what the target holds of it. It only grows meanwhile.
-
-    The part begins at a moment that stays, so what is published while it is proved pushes nothing out of it.
-    """
-
-    dsn: str = field(repr=False)
-    pipeline: str
-    sink: Sink
-    since: datetime
-    coverage: Coverage = field(default_factory=Coverage)
-    _held: list[OffsetRange] = field(default_factory=list)
-
-    def load(self) -> PublishedHistory:
-        """Return that part of the history, of one moment."""
-        whole = load_published_history(self.dsn, self.pipeline, self.since)
-        history = narrow(whole)
-        self.coverage = Coverage(self.since, find_untouched(whole.positions, history))
-        self._held = merge_ranges(part for each in history.ranges for part in each.held)
-        return history
-
-    def count(self) -> Mapping[TargetKey, TargetCount]:
-        """Count the rows of the offsets that were held when the history was loaded last."""
-        return self.sink.count_target(self.pipeline, self._held)
-
-
 def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:
-    dsn = ledger_dsn(pipeline)
-    since = find_window(dsn, pipeline.name, newest) if newest else None
-    window = None if since is None else Window(dsn, pipeline.name, sink, since)
-    proving = partial(verify_pipeline, pipeline)
-    if window is not None:
-        proving = partial(prove, pipeline.name, window.load, window.count, pipeline.sink.mode)
+    """Prove the history, or what the newest batches have published of it where there are more."""
+    dsn, name = ledger_dsn(pipeline), pipeline.name
+    since = find_window(dsn, name, newest) if newest else None
     try:
-        verification = proving()
+        if since is None:
+            return Coverage(), list(ask_proof(verify_pipeline(pipeline), Coverage()))
+        window = Window(since, partial(load_published_history, dsn, name), partial(sink.count_target, name))
+        verification = prove(name, window.load, window.count, pipeline.sink.mode)
+        return window.coverage, list(ask_proof(verification, window.coverage))
     except UnsettledError as error:
         return Coverage(since), list(leave_unproved(str(error)))
-    coverage = Coverage() if window is None else window.coverage
-    return coverage, list(ask_proof(verification, coverage))

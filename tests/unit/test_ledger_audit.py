@@ -23,7 +23,6 @@ from batchledger.ledger_audit import (
     FINDINGS_SHOWN,
     PROOF_BY_INVARIANT,
     AuditLimits,
-    Coverage,
     Fact,
     LedgerAudit,
     LedgerCheck,
@@ -31,12 +30,11 @@ from batchledger.ledger_audit import (
     Question,
     find_conditions,
     find_kinds_looked_for,
-    find_untouched,
-    narrow,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import SinkMode
 from batchledger.verification import Finding, PublishedHistory, PublishedRange, Verification, verify_history
+from batchledger.window import Coverage, find_untouched, narrow
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

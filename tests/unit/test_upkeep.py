@@ -14,7 +14,8 @@ from batchledger.checking import CheckResult, Outcome, Severity, Suite
 from batchledger.errors import ServiceUnavailableError
 from batchledger.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.incidents import Condition, IncidentKind
-from batchledger.ledger_audit import Coverage, LedgerAudit, LedgerCheck
+from batchledger.ledger_audit import LedgerAudit, LedgerCheck
+from batchledger.window import Coverage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 IDENTITY = TopicIdentity("cluster", "topic")
