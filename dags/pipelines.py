@@ -1,4 +1,4 @@
-"""One DAG per pipeline file: plan, stage, audit, publish, and the next run when records were left behind."""
+"""One DAG per pipeline file: plan, stage, audit, publish, alerts, and the next run when records were left behind."""
 
 import re
 from datetime import timedelta
@@ -43,8 +43,13 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
         def publish(batch_id: int) -> int:
             return airflow_tasks.publish(pipeline, batch_id)
 
+        @task(trigger_rule="all_done")
+        def report() -> None:
+            airflow_tasks.report(pipeline)
+
         published = publish(audit(stage(plan())))
         airflow_tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
+        published >> report()
 
     return life_of_a_batch()
 

@@ -102,6 +102,16 @@ def keep_house() -> None:
         keep_house()
 
 
+def report(pipeline: "PipelineConfig") -> None:
+    """Tell people what has begun and what is over; the batch is as it was, whatever a channel does."""
+    from batchledger import alerting
+    from batchledger.wiring import build_alerting, build_platform
+
+    with _in_airflow_terms():
+        told = alerting.report(build_platform(pipeline), build_alerting(pipeline))
+    logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
+
+
 def fail(error: BatchledgerError) -> None:
     """Fail the task with a refused pipeline file's own message."""
     raise AirflowFailException(str(error)) from error

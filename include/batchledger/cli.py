@@ -15,7 +15,15 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from batchledger import decision_commands, display, quarantine_commands, replay_commands, upkeep_commands
+from batchledger import (
+    alert_commands,
+    alert_display,
+    decision_commands,
+    display,
+    quarantine_commands,
+    replay_commands,
+    upkeep_commands,
+)
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
@@ -34,6 +42,7 @@ app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
 app.command()(upkeep_commands.audit)
 app.command()(upkeep_commands.housekeeping)
+app.add_typer(alert_commands.app, name="alerts")
 app.add_typer(quarantine_commands.app, name="quarantine")
 for _decide in (
     decision_commands.rewind,
@@ -51,18 +60,21 @@ _console = Console(stderr=True)
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Show the local services, where to reach them, and how each pipeline stands, whatever services it uses."""
-    from batchledger.wiring import survey_pipelines
+    """Show the local services, how each pipeline stands, whatever services it uses, and what people were told of."""
+    from batchledger.wiring import list_open_incidents, survey_pipelines
 
     found, now = commands.look(), datetime.now(UTC)
     if not as_json:
         commands.show(found)
-    pipelines = survey_pipelines(now)
+    pipelines, incidents = survey_pipelines(now), list_open_incidents()
     if as_json:
         surveyed = [display.pipeline_as_json(each) for each in pipelines]
-        print_json({**dataclasses.asdict(found), "pipelines": surveyed})
-    elif pipelines:
+        told = [alert_display.incident_as_json(each) for each in incidents]
+        print_json({**dataclasses.asdict(found), "pipelines": surveyed, "incidents": told})
+        return
+    if pipelines:
         display.show_pipelines(pipelines, now)
+    alert_display.show_open(incidents)
 
 
 @app.command()

@@ -22,7 +22,7 @@ from batchledger.batch import DeliveryMode
 from batchledger.columns import Column, parse_columns
 from batchledger.errors import ConfigurationError
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
-from batchledger.pipeline import PipelineRules
+from batchledger.pipeline import Deadlines, PipelineRules
 from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import Deduplication, SinkMode, TombstonePolicy, Upsert, VersionBy
 
@@ -97,6 +97,19 @@ def _check_key(value: list[str]) -> list[str]:
     return value
 
 
+def _check_alerts(value: list[str]) -> list[str]:
+    repeated = [connection for connection in value if value.count(connection) > 1]
+    if repeated:
+        raise ValueError(f"connection {repeated[0]!r} is named twice")
+    return value
+
+
+def _check_deadline(value: float) -> float:
+    if not 1 <= value <= _LONGEST_MEMORY_SECONDS:
+        raise ValueError("write a duration from 1s to 36500d")
+    return value
+
+
 def _check_remember(value: float) -> float:
     if not 0 < value <= _LONGEST_MEMORY_SECONDS:
         raise ValueError("write how long a key is remembered, from 1s to 36500d")
@@ -116,6 +129,7 @@ def _check_target(value: float) -> float:
 
 
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
+Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 KeyColumns = Annotated[
     list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]], Field(min_length=1), AfterValidator(_check_key)
@@ -215,6 +229,19 @@ class AuditConfig(_Section):
     newest: Annotated[int, Field(ge=1)] | None = None
 
 
+class DeadlinesConfig(_Section):
+    """After how long something becomes an incident; what is not named never does."""
+
+    lag: Deadline | None = None
+    freshness: Deadline | None = None
+    blocked: Deadline | None = None
+
+    @property
+    def rules(self) -> Deadlines:
+        """What a look at the pipeline needs to know of the section."""
+        return Deadlines(_duration(self.lag), _duration(self.freshness), _duration(self.blocked))
+
+
 class PipelineConfig(_Section):
     """One pipeline file; its keys are those of the file."""
 
@@ -229,6 +256,8 @@ class PipelineConfig(_Section):
     quarantine: QuarantineConfig | None = None
     audit: AuditConfig = AuditConfig()
     on_check_failure: Literal["block"] = "block"
+    alerts: Annotated[list[ConnectionId], AfterValidator(_check_alerts)] = []
+    deadlines: DeadlinesConfig = DeadlinesConfig()
     spark: ConnectionId = "spark_default"
 
     @model_validator(mode="after")
@@ -371,6 +400,10 @@ def _keys_of(place: list[str]) -> list[str]:
 def _nearest(name: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(name, allowed, n=1)
     return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(allowed) or 'none'}"
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:

@@ -79,6 +79,18 @@ def postgres_dsn(connection: Connection) -> str:
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
 
 
+def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
+    """Return URL, headers and basic authentication of an HTTP connection, as Airflow's HTTP provider reads one.
+
+    The host may be a whole URL, which a webhook usually is; every key of the extra is a header.
+    """
+    host = connection.host or ""
+    port = f":{connection.port}" if connection.port else ""
+    url = host if "://" in host else f"{connection.schema or 'http'}://{host}{port}"
+    login = (connection.login, connection.password or "") if connection.login else None
+    return url, {str(name): str(value) for name, value in connection.extra.items()}, login
+
+
 def _require_type(connection: Connection, expected: str) -> None:
     if connection.type != expected:
         raise ConfigurationError(

@@ -168,6 +168,12 @@ class ConnectionMissingError(ConfigurationError):
     retryable = True
 
 
+class ChannelError(BatchledgerError):
+    """An alert was not delivered, as far as anybody knows; it is tried again. The text holds no secret."""
+
+    retryable = True
+
+
 class UnknownBatchError(BatchledgerError):
     """No batch, or no pipeline, of that name exists in the ledger."""
 

@@ -119,7 +119,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
 
 def describe_threats(threats: Threats, now: datetime) -> list[str]:
     """Return a sentence for each threat, ready to be read; empty when nothing threatens."""
-    lines = [_describe_transaction(each, now) for each in threats.transactions]
+    lines = [describe_transaction(each, now) for each in threats.transactions]
     expiring = threats.first_to_expire
     if expiring is not None and expiring.expires_at is not None:
         left = expiring.expires_at - now
@@ -171,7 +171,8 @@ def _find_transaction(health: PartitionHealth, position: Position | None, now: d
     )
 
 
-def _describe_transaction(each: OpenTransaction, now: datetime) -> str:
+def describe_transaction(each: OpenTransaction, now: datetime) -> str:
+    """Return what a transaction holds back, and how to end it when it is stuck."""
     age = f", for {describe_duration(now - each.since)} at least" if each.since else ""
     held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
     if not each.is_stuck:

@@ -4,14 +4,20 @@ A look at a pipeline finds conditions. A condition that is found again belongs t
 incident is told at its beginning and at its end, whatever the number of looks in between. Pure; no I/O.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from batchledger.checking import Severity
 
 Key = tuple[str, str, str]
+
+FIRST_RETRY = timedelta(minutes=1)
+LAST_RETRY = timedelta(minutes=15)
+# One failure may be a blip, three are told.
+TRIES_OF_A_FAILING_CHANNEL = 3
 
 
 class IncidentKind(StrEnum):
@@ -20,6 +26,7 @@ class IncidentKind(StrEnum):
     BLOCKED = "blocked"
     BLOCKED_TOO_LONG = "blocked_too_long"
     CHECK_FAILED = "check_failed"
+    UNREACHABLE = "unreachable"
     LOSS = "loss"
     SOURCE_CHANGED = "source_changed"
     STUCK_TRANSACTION = "stuck_transaction"
@@ -93,6 +100,38 @@ class Settlement:
     ended: tuple[Incident, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One event of an incident for one channel; ``tries`` counts the one for which it was claimed."""
+
+    notification_id: int
+    incident: Incident
+    channel: str
+    event: Event
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFailure:
+    """A channel that does not deliver: how often its oldest unsent notification was tried, and what came of it last."""
+
+    channel: str
+    tries: int
+    unsent: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a channel delivers. ``text`` is for people, ``document`` (JSON) for programs; ``is_good``: it is over."""
+
+    title: str
+    text: str
+    severity: Severity = Severity.INFO
+    is_good: bool = False
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
 def settle(
     open_incidents: Sequence[Incident], found: Iterable[Condition], looked_for: Collection[IncidentKind], now: datetime
 ) -> Settlement:
@@ -121,3 +160,34 @@ def settle(
             if each.condition.key not in found_by_key and each.condition.kind in looked_for
         ),
     )
+
+
+def choose_channels(condition: Condition, channels: Sequence[str]) -> list[str]:
+    """Return through which channels a condition is told: all, but one that fails does not tell of itself."""
+    return [each for each in channels if (condition.kind, condition.subject) != (IncidentKind.CHANNEL_FAILING, each)]
+
+
+def wait_after(tries: int) -> timedelta:
+    """Return how long a notification waits after a try that failed: 1, 2, 4, 8 and then 15 minutes.
+
+    >>> wait_after(3)
+    datetime.timedelta(seconds=240)
+    """
+    return min(FIRST_RETRY * (1 << min(tries - 1, 10)), LAST_RETRY)
+
+
+def describe_failing_channels(pipeline: str, failures: Iterable[ChannelFailure]) -> list[Condition]:
+    """Return the condition of each channel that does not deliver, to be told through the others."""
+    return [
+        Condition(
+            pipeline,
+            IncidentKind.CHANNEL_FAILING,
+            each.channel,
+            Severity.WARNING,
+            f"alert channel {each.channel} does not deliver",
+            (f"{each.unsent} not delivered, tried {each.tries} times: {each.error}",),
+            f"batchledger alerts test {each.channel}",
+        )
+        for each in failures
+        if each.tries >= TRIES_OF_A_FAILING_CHANNEL
+    ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, DeliveryMode, Position
@@ -23,6 +23,19 @@ class PipelineRules:
     holes: HolePolicy = HolePolicy.NONE
     has_transform: bool = False
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """After how long something becomes an incident; None: never.
+
+    ``lag`` is the age of the oldest unread record, ``freshness`` the time since the last publication, ``blocked`` how
+    long a batch may wait for a person.
+    """
+
+    lag: timedelta | None = None
+    freshness: timedelta | None = None
+    blocked: timedelta | None = None
 
 
 @dataclass(frozen=True)

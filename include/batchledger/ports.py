@@ -5,7 +5,7 @@ publication are told apart: it returned (published), it raised a typed error (no
 OutcomeUnknownError (ask for the batch id, I9).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,10 +36,12 @@ from batchledger.batch import (
 )
 from batchledger.checking import CheckResult
 from batchledger.comparison import Comparison
+from batchledger.incidents import ChannelFailure, Condition, Incident, IncidentKind, Message, Notification, Settlement
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.rewind import ResolvedRewind
+from batchledger.stored_facts import StoredFacts
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -544,3 +546,55 @@ class Auditor(Protocol):
 
         ``positions`` is None for a replay, which need not meet them.
         """
+
+
+class Incidents(Protocol):
+    """Incidents, and the outbox of what is to be told of them. Every method is one transaction.
+
+    ``now`` is when the caller looked. Raises what Ledger does.
+    """
+
+    def load_facts(self, pipeline: str) -> StoredFacts:
+        """Return what the ledger says of the pipeline, as of one moment; of an unknown one that there is nothing.
+
+        The cost does not depend on how many batches there have been.
+        """
+
+    def settle(
+        self,
+        pipeline: str,
+        found: Sequence[Condition],
+        looked_for: Collection[IncidentKind],
+        channels: Sequence[str],
+        now: datetime,
+    ) -> Settlement:
+        """Store what ``incidents.settle`` makes of a look, and for each channel what is to be told (an outbox).
+
+        Two looks at a pipeline are settled one after the other. An end is told through the channels that are told of
+        the opening.
+        """
+
+    def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
+        """Return the oldest unsent notification that is due, and put its next try off (``incidents.wait_after``).
+
+        Two callers never get the same one at the same time. Of one incident the end comes after the opening.
+        """
+
+    def mark_sent(self, notification: Notification, now: datetime) -> None:
+        """Record the delivery. What else the channel has of the pipeline is due now: it works again."""
+
+    def mark_failed(self, notification: Notification, error: str) -> None:
+        """Record why a try failed, unless it was delivered after all."""
+
+    def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
+        """Return which of the channels have something unsent that was tried and failed, in the order of names."""
+
+    def list_open(self, pipeline: str) -> Sequence[Incident]:
+        """Return the incidents that are not over, the oldest first."""
+
+
+class Channel(Protocol):
+    """Something that carries messages to people."""
+
+    def send(self, message: Message) -> None:
+        """Deliver a message. Raises ChannelError, whose text holds no secret."""

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchledger import run_batch
+from batchledger.alerting import Alerting
 from batchledger.batch import Batch
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
-from batchledger.connections import Connection, kafka_options, load_connection, postgres_dsn
+from batchledger.connections import Connection, http_request, kafka_options, load_connection, postgres_dsn
 from batchledger.errors import (
     BatchledgerError,
     ConfigurationError,
@@ -23,14 +24,17 @@ from batchledger.errors import (
     StagingError,
 )
 from batchledger.health import PipelineHealth, PipelineState, survey
+from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history
+from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.messages import Links
 from batchledger.pipeline import Platform, StageStep
-from batchledger.ports import Auditor, CrashHook, Stager, no_crash
+from batchledger.ports import Auditor, Channel, CrashHook, Stager, no_crash
 from batchledger.proof import prove
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.verification import Verification
@@ -121,6 +125,43 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     )
 
 
+def build_alerting(pipeline: PipelineConfig) -> Alerting:
+    """Build what the alerts of one pipeline need; opens nothing yet."""
+    return Alerting(
+        pipeline=pipeline.name,
+        incidents=PostgresIncidents(ledger_dsn(pipeline)),
+        channels=tuple(pipeline.alerts),
+        open_channel=open_channel,
+        deadlines=pipeline.deadlines.rules,
+        links=Links(_airflow_url()),
+    )
+
+
+def open_channel(connection_id: str) -> Channel:
+    """Return the channel behind an Airflow connection. Raises ConfigurationError."""
+    # Imported here because nobody needs all of them.
+    connection = load_connection(connection_id)
+    match connection.type:
+        case "apprise":
+            from batchledger.channels.apprise import AppriseChannel
+
+            return AppriseChannel(connection_id)
+        case "smtp":
+            from batchledger.channels.mail import MailChannel
+
+            return MailChannel(connection_id)
+        case "http":
+            from batchledger.channels.webhook import WebhookChannel
+
+            return WebhookChannel(connection_id, *http_request(connection))
+        case _:
+            raise ConfigurationError(
+                f"connection {connection_id} has type {connection.type!r}; alerts go through connections of type "
+                "'apprise', 'smtp' and 'http'.",
+                connection=connection_id,
+            )
+
+
 def survey_pipelines(now: datetime) -> list[PipelineHealth]:
     """Say how every pipeline of the folder stands, in the order of their names; a refused file is ``unknown``."""
 
@@ -132,6 +173,28 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
         return list(pool.map(look, find_pipeline_files()))
+
+
+def list_open_incidents() -> list[Incident]:
+    """Return the open incidents of every pipeline of the folder; of one whose ledger cannot be asked, none."""
+
+    def look(path: Path) -> Sequence[Incident]:
+        try:
+            pipeline = read_pipeline_file(path)
+            return PostgresIncidents(ledger_dsn(pipeline)).list_open(pipeline.name)
+        except BatchledgerError:
+            # The survey says what is wrong with it.
+            return []
+
+    with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
+        return [each for found in pool.map(look, find_pipeline_files()) for each in found]
+
+
+def _airflow_url() -> str | None:
+    """Where people find Airflow, as its own configuration says."""
+    from airflow.sdk.configuration import conf
+
+    return conf.get("api", "base_url", fallback=None) or None
 
 
 def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:

@@ -20,9 +20,10 @@ from batchledger.ledger.audits import find_window
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import list_decisions, load_published_history
+from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
-from batchledger.ports import Decisions, Evidence, Ledger, Sink
+from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof import prove
 from batchledger.record_rules import Deduplication, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
@@ -32,6 +33,7 @@ from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.history import find_window as find_memory_window
 from tests.fakes.history import load_published_history as load_memory_history
+from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 
@@ -55,6 +57,9 @@ class Warehouse(Protocol):
 
     @property
     def sink(self) -> Sink: ...
+
+    @property
+    def incidents(self) -> Incidents: ...
 
     def with_rules(self, deduplication: Deduplication | None = None, upsert: Upsert | None = None) -> "Warehouse":
         """The same ledger with a sink that follows these rules."""
@@ -139,6 +144,10 @@ class MemoryWarehouse:
     @property
     def evidence(self) -> MemoryEvidence:
         return MemoryEvidence(self.database)
+
+    @property
+    def incidents(self) -> MemoryIncidents:
+        return MemoryIncidents(self.database)
 
     @property
     def sink(self) -> MemorySink:
@@ -238,6 +247,10 @@ class PostgresWarehouse:
     @property
     def evidence(self) -> PostgresEvidence:
         return PostgresEvidence(self.dsn)
+
+    @property
+    def incidents(self) -> PostgresIncidents:
+        return PostgresIncidents(self.dsn)
 
     @property
     def sink(self) -> PostgresSink:

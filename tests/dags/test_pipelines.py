@@ -33,7 +33,10 @@ print(json.dumps({{
     "modules": sorted(set(sys.modules) - before),
 }}))
 """
-CHAIN = {"plan": ["stage"], "stage": ["audit"], "audit": ["publish"], "publish": ["catch_up"], "catch_up": []}
+CHAIN = {
+    "plan": ["stage"], "stage": ["audit"], "audit": ["publish"], "publish": ["catch_up", "report"], "catch_up": [],
+    "report": [],
+}  # fmt: skip
 
 
 def write_pipeline(folder: Path, name: str, **changes: object) -> None:

@@ -1,11 +1,14 @@
 """The pipelines as people run them: a real Airflow, triggered through the API that its Trigger button uses."""
 
+from urllib.parse import quote
+
 import pytest
 
 from batchledger.airflow_api import AirflowApi
 from batchledger.batch import BatchState
 from tests.conftest import TestServices
 from tests.e2e.runs import run_to_the_end, task_states
+from tests.endpoints import free_port, serve_webhook
 from tests.support import Workplace
 
 
@@ -14,7 +17,7 @@ def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: Airf
     pipeline.send(500)
     runs = run_to_the_end(airflow, pipeline)
     assert [run.state for run in runs] == ["success"] * 3
-    done = dict.fromkeys(("plan", "stage", "audit", "publish"), "success")
+    done = dict.fromkeys(("plan", "stage", "audit", "publish", "report"), "success")
     assert [task_states(airflow, pipeline, run) for run in runs] == [
         done | {"catch_up": "success"},
         done | {"catch_up": "success"},
@@ -39,7 +42,9 @@ def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Work
     pipeline = workplace.create()
     (run,) = run_to_the_end(airflow, pipeline)
     assert run.state == "success"
-    assert set(task_states(airflow, pipeline, run).values()) == {"skipped"}
+    states = task_states(airflow, pipeline, run)
+    assert states.pop("report") == "success"
+    assert set(states.values()) == {"skipped"}
 
 
 def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
@@ -63,6 +68,25 @@ def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowAp
     assert f"batch {batch.batch_id} of {pipeline.name} is blocked" in airflow.read_error(
         pipeline.name, second.run_id, plan
     )
+
+
+def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """The connections are Airflow's; one of them leads nowhere, which fails no task."""
+    with serve_webhook() as endpoint:
+        urls = {"e2e_ops": endpoint.url, "e2e_gone": f"http://127.0.0.1:{free_port()}/"}
+        for connection_id, url in urls.items():
+            connection = {"connection_id": connection_id, "conn_type": "http", "host": url}
+            airflow.client.post("/api/v2/connections", json=connection).raise_for_status()
+        pipeline = workplace.create(alerts=list(urls))
+        pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
+        (run,) = run_to_the_end(airflow, pipeline)
+        states = task_states(airflow, pipeline, run)
+        assert (run.state, states["audit"], states["report"]) == ("failed", "failed", "success")
+        (told,) = endpoint.received
+    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes"
+    assert told["run_url"] == f"{airflow.url}/dags/{pipeline.name}/runs/{quote(run.run_id, safe='')}"
 
 
 def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(

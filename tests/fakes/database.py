@@ -15,6 +15,7 @@ import pyarrow as pa
 from batchledger.accounting import Balance
 from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position
 from batchledger.errors import ServiceUnavailableError
+from batchledger.incidents import Event, Incident
 from batchledger.offsets import OffsetRange, TopicPartition
 
 Row = Mapping[str, Any]
@@ -120,6 +121,19 @@ class StoredReplacement:
     duplicates: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredNotification:
+    """One row of the outbox."""
+
+    incident_id: int
+    channel: str
+    event: Event
+    next_try_at: datetime
+    tries: int = 0
+    sent_at: datetime | None = None
+    last_error: str | None = None
+
+
 @dataclass
 class Tables:
     """The content of the database at one moment."""
@@ -141,6 +155,8 @@ class Tables:
     recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
+    incidents: dict[int, Incident] = field(default_factory=dict)
+    notifications: dict[int, StoredNotification] = field(default_factory=dict)
 
     def copy(self) -> "Tables":
         """Return a copy that can be changed without changing this one."""

@@ -12,11 +12,15 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger import airflow_tasks, run_batch
+from batchledger.alerting import Alerting
 from batchledger.batch import BatchState, Decision
 from batchledger.config import PipelineConfig
+from batchledger.errors import BatchBlockedError, ConfigurationError
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
+from batchledger.ports import Channel
+from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows, keep_all
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit, staged_twice
@@ -176,3 +180,19 @@ def test_person_who_triggers_a_run_need_not_wait_for_more_records(
     world.produce(ORDERS_0, 5)
     batch = world.process().ledger.load_batch(plan(world.process(), monkeypatch, fields))
     assert count_offsets(batch.ranges) == 5
+
+
+def test_report_tells_what_it_finds_and_fails_for_no_channel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_nothing(connection_id: str) -> Channel:
+        raise ConfigurationError(f"no connection {connection_id}")
+
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=staged_twice), "run-1")
+    incidents = MemoryIncidents(world.database)
+    alerts = Alerting(PIPELINE, incidents, ("ops",), open_nothing, clock=lambda: STARTED)
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
+    monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: alerts)
+    airflow_tasks.report(CONFIG)
+    assert [each.condition.batch_id for each in incidents.list_open(PIPELINE)] == [2]
+    assert [each.error for each in incidents.find_failures(PIPELINE, ["ops"])] == ["no connection ops"]

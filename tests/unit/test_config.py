@@ -11,6 +11,7 @@ from batchledger import config
 from batchledger.accounting import HolePolicy
 from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
+from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import Deduplication, TombstonePolicy, Upsert, VersionBy
 
@@ -258,3 +259,30 @@ def test_file_without_any_key_is_refused_in_one_sentence(tmp_path: Path, content
     file.write_text(content)
     with pytest.raises(ConfigurationError, match=r"empty.yaml: not a pipeline: it has no keys; name, source and sink"):
         read_pipeline_file(file)
+
+
+def test_deadlines_are_durations_and_none_by_default(tmp_path: Path) -> None:
+    deadlines = {"lag": "10m", "freshness": "1h", "blocked": "2d"}
+    pipeline = read_pipeline_file(write(tmp_path, changed(deadlines=deadlines, alerts=["ops_alerts", "pager"])))
+    assert pipeline.deadlines.rules == Deadlines(timedelta(minutes=10), timedelta(hours=1), timedelta(days=2))
+    assert pipeline.alerts == ["ops_alerts", "pager"]
+    smallest = read_pipeline_file(write(tmp_path, GOOD))
+    assert (smallest.deadlines.rules, smallest.alerts) == (Deadlines(), [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alerts": ["ops", "ops"]}, "alerts: .*connection 'ops' is named twice"),
+        ({"alerts": ["ops alerts"]}, r"alerts\.0: 'ops alerts' does not match"),
+        ({"alerts": "ops"}, "alerts: 'ops': "),
+        ({"deadlines": {"lags": "1m"}}, "deadlines.lags: unknown key 'lags'; did you mean 'lag'?"),
+        ({"deadlines": {"lag": "soon"}}, "deadlines.lag: 'soon': .*a duration is a number and a unit"),
+        ({"deadlines": {"blocked": 0}}, "deadlines.blocked: 0: .*write a duration from 1s to 36500d"),
+    ],
+)
+def test_alerts_and_deadlines_that_make_no_sense_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_pipeline_file(write(tmp_path, changed(**changes)))

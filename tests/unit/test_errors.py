@@ -39,6 +39,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.ConnectionMissingError: (True, 2),
     errors.UnknownBatchError: (False, 2),
     errors.CheckNotRunError: (True, 1),
+    errors.ChannelError: (True, 1),
 }
 
 

@@ -28,7 +28,7 @@ def load_work(dsn: str, pipeline: str) -> WorkInProgress:
     """Return what of a pipeline is open, and what lies in staging of it."""
     with snapshot(dsn, f"look at the open batches of {pipeline}") as cursor:
         parameters = {"pipeline": pipeline, "schema": STAGING_SCHEMA}
-        cursor.execute(read_statement(__package__, "list_open_batches"), parameters)
+        cursor.execute(read_statement(__package__, "list_work"), parameters)
         batches = [OpenBatch(batch_id, Lane(lane), BatchState(state), *rest) for batch_id, lane, state, *rest in cursor]
         tables = [each for each in list_staging(cursor) if each.known and each.known.pipeline == pipeline]
     return WorkInProgress(batches, tables)

@@ -29,7 +29,7 @@ from batchledger.batch import (
     fenced_by,
     paused_by,
 )
-from batchledger.checking import CheckResult, Outcome, Severity, Suite, permit_publication
+from batchledger.checking import CheckResult, permit_publication
 from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
@@ -46,6 +46,7 @@ from batchledger.ledger.rows import (
     insert_positions,
     insert_ranges,
     load_batch,
+    load_checks,
     lock_pipeline,
     read_positions,
     store_balances,
@@ -300,16 +301,7 @@ class PostgresLedger:
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
         """See the port."""
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
-            cursor.execute(
-                "select name, outcome, detail, observed, severity, suite, validation from batchledger.check_result "
-                "where batch_id = %(id)s and attempt = "
-                "(select max(attempt) from batchledger.check_result where batch_id = %(id)s) order by suite, name",
-                {"id": batch_id},
-            )
-            return [
-                CheckResult(name, Outcome(outcome), detail, observed, Severity(severity), Suite(suite), validation)
-                for name, outcome, detail, observed, severity, suite, validation in cursor
-            ]
+            return load_checks(cursor, batch_id)
 
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:

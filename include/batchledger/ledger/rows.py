@@ -23,6 +23,7 @@ from batchledger.batch import (
     RecordOrigin,
     TopicIdentity,
 )
+from batchledger.checking import CheckResult, Outcome, Severity, Suite
 from batchledger.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.effects import Effect
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
@@ -186,6 +187,20 @@ def list_decisions(
 def find_pause(cursor: Cursor, pipeline: str) -> DecisionRecord | None:
     """Return the decision that has paused the pipeline, None when it runs."""
     return next(iter(list_decisions(cursor, pipeline=pipeline, is_pausing=True)), None)
+
+
+def load_checks(cursor: Cursor, batch_id: int, attempt: int | None = None) -> list[CheckResult]:
+    """Return the check results of an attempt, without one of the newest that has some."""
+    cursor.execute(
+        "select name, outcome, detail, observed, severity, suite, validation from batchledger.check_result "
+        "where batch_id = %(id)s and attempt = coalesce(%(attempt)s, "
+        "(select max(attempt) from batchledger.check_result where batch_id = %(id)s)) order by suite, name",
+        {"id": batch_id, "attempt": attempt},
+    )
+    return [
+        CheckResult(name, Outcome(outcome), detail, observed, Severity(severity), Suite(suite), validation)
+        for name, outcome, detail, observed, severity, suite, validation in cursor
+    ]
 
 
 def has_rows(cursor: Cursor, batch_id: int) -> bool:

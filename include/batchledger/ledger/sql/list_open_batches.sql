@@ -1,20 +1,18 @@
--- By lane, so that each is answered by the index of its open batches. A task that writes, or a statement that reads the
--- staging of the newest attempt, holds a lock on one of its tables.
+-- One partial index a lane. Attempts are counted back to the newest one that came to a result; one that is at work has
+-- no outcome yet.
 with open_batch as (
-    select * from batchledger.batch
+    select batch_id, attempt, state from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and state not in ('published', 'discarded')
     union all
-    select * from batchledger.batch
-    where pipeline = %(pipeline)s and lane = 'replay' and state not in ('published', 'discarded')
+    select batch_id, attempt, state from batchledger.batch
+    where pipeline = %(pipeline)s and lane = 'replay' and state not in ('published', 'discarded') and not is_dry_run
 )
-select b.batch_id, b.lane, b.state, b.attempt, a.run,
-    greatest(b.planned_at, a.opened_at, a.staged_at, a.audited_at, a.ended_at), b.is_dry_run,
-    exists (
-        select from pg_locks l
-        join pg_class c on c.oid = l.relation
-        join pg_namespace n on n.oid = c.relnamespace and n.nspname = %(schema)s
-        where l.database = (select oid from pg_database where datname = current_database())
-            and starts_with(c.relname, 'b' || b.batch_id || '_a' || b.attempt || '_'))
+select b.batch_id, f.failures, case when b.state = 'blocked' then a.ended_at end
 from open_batch b
 left join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
+cross join lateral (
+    select count(*) as failures from batchledger.attempt each
+    where each.batch_id = b.batch_id and each.outcome in ('failed', 'fenced') and each.number > coalesce((
+        select max(number) from batchledger.attempt
+        where batch_id = b.batch_id and outcome not in ('failed', 'fenced')), 0)) f
 order by b.batch_id

@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0009"
-down_revision = "0005"
+down_revision = "0008"
 
 
 def upgrade() -> None:

@@ -1,0 +1,208 @@
+"""The Incidents port on PostgreSQL: incidents, their outbox, and the facts that they are derived from."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from batchledger.checking import Severity
+from batchledger.database import read_statement
+from batchledger.incidents import (
+    ChannelFailure,
+    Condition,
+    Event,
+    Incident,
+    IncidentKind,
+    Notification,
+    Settlement,
+    choose_channels,
+    settle,
+    wait_after,
+)
+from batchledger.ledger.rows import Cursor, load_batch, load_checks
+from batchledger.ledger.schema import snapshot, transaction
+from batchledger.stored_facts import BatchFacts, StoredFacts
+
+_COLUMNS = (
+    "incident_id, pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, seen_at, ended_at"
+)
+
+
+@dataclass(frozen=True)
+class PostgresIncidents:
+    """The incidents in the database that ``dsn`` (a libpq connection string) names."""
+
+    dsn: str = field(repr=False)
+
+    def load_facts(self, pipeline: str) -> StoredFacts:
+        """See the port."""
+        with snapshot(self.dsn, f"look at the batches of {pipeline}") as cursor:
+            cursor.execute(read_statement(__package__, "list_open_batches"), {"pipeline": pipeline})
+            open_batches = [
+                replace(_load_facts(cursor, batch_id), failures_in_a_row=failures, blocked_since=blocked_since)
+                for batch_id, failures, blocked_since in cursor.fetchall()
+            ]
+            cursor.execute(read_statement(__package__, "find_newest_published"), {"pipeline": pipeline})
+            for batch_id, published_at, is_accepted in cursor.fetchall():
+                newest = replace(_load_facts(cursor, batch_id), is_accepted=is_accepted)
+                return StoredFacts(tuple(open_batches), newest, published_at)
+            return StoredFacts(tuple(open_batches))
+
+    def settle(
+        self,
+        pipeline: str,
+        found: Sequence[Condition],
+        looked_for: Collection[IncidentKind],
+        channels: Sequence[str],
+        now: datetime,
+    ) -> Settlement:
+        """See the port. The lock is released with the transaction."""
+        with transaction(self.dsn, f"settle the incidents of {pipeline}") as cursor:
+            cursor.execute(
+                "select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger incidents of {pipeline}"]
+            )
+            settlement = settle(_list_open(cursor, pipeline), found, looked_for, now)
+            for condition in settlement.opened:
+                _open(cursor, condition, channels, now)
+            for incident in (*settlement.continued, *settlement.ended):
+                times = {
+                    "incident_id": incident.incident_id,
+                    "seen_at": incident.seen_at,
+                    "ended_at": incident.ended_at,
+                }
+                cursor.execute(read_statement(__package__, "update_incident"), {**_as_row(incident.condition), **times})
+            cursor.execute(
+                "insert into batchledger.notification (incident_id, channel, event, next_try_at) "
+                "select incident_id, channel, 'ended', %s from batchledger.notification "
+                "where incident_id = any(%s) and event = 'opened' order by notification_id",
+                [now, [each.incident_id for each in settlement.ended]],
+            )
+            return settlement
+
+    def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
+        """See the port."""
+        parameters = {"pipeline": pipeline, "channel": channel, "now": now}
+        with transaction(self.dsn, f"claim an alert of {pipeline}") as cursor:
+            cursor.execute(read_statement(__package__, "find_due_notification"), parameters)
+            for notification_id, incident_id, event, tries in cursor.fetchall():
+                cursor.execute(
+                    "update batchledger.notification set tries = %s, next_try_at = %s where notification_id = %s",
+                    [tries + 1, now + wait_after(tries + 1), notification_id],
+                )
+                cursor.execute(
+                    f"select {_COLUMNS} from batchledger.incident where incident_id = %s",  # noqa: S608 -- a constant
+                    [incident_id],
+                )
+                (row,) = cursor.fetchall()
+                return Notification(notification_id, _read_incident(row), channel, Event(event), tries + 1)
+            return None
+
+    def mark_sent(self, notification: Notification, now: datetime) -> None:
+        """See the port."""
+        with transaction(self.dsn, "record that an alert was sent") as cursor:
+            cursor.execute(
+                "update batchledger.notification set sent_at = %s, last_error = null where notification_id = %s",
+                [now, notification.notification_id],
+            )
+            cursor.execute(
+                "update batchledger.notification n set next_try_at = %s from batchledger.incident i "
+                "where i.incident_id = n.incident_id and i.pipeline = %s and n.channel = %s and n.sent_at is null "
+                "and n.last_error is not null",
+                [now, notification.incident.condition.pipeline, notification.channel],
+            )
+
+    def mark_failed(self, notification: Notification, error: str) -> None:
+        """See the port."""
+        with transaction(self.dsn, "record that an alert was not sent") as cursor:
+            cursor.execute(
+                "update batchledger.notification set last_error = %s where notification_id = %s and sent_at is null",
+                [error, notification.notification_id],
+            )
+
+    def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
+        """See the port."""
+        with transaction(self.dsn, f"look at the alert channels of {pipeline}") as cursor:
+            parameters = {"pipeline": pipeline, "channels": list(channels)}
+            cursor.execute(read_statement(__package__, "find_failing_channels"), parameters)
+            return [ChannelFailure(*row) for row in cursor]
+
+    def list_open(self, pipeline: str) -> Sequence[Incident]:
+        """See the port."""
+        with transaction(self.dsn, f"list the incidents of {pipeline}") as cursor:
+            return _list_open(cursor, pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRecord:
+    """What became of one message through one channel; ``sent_at`` is None while it is still to be delivered."""
+
+    channel: str
+    event: str
+    tries: int
+    sent_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """One incident with everything that was sent, or is to be sent, of it."""
+
+    incident: Incident
+    deliveries: Sequence[DeliveryRecord]
+
+
+def list_alerts(dsn: str, pipeline: str, limit: int) -> list[AlertRecord]:
+    """Return the open incidents of a pipeline and those that ended last, up to ``limit``; the open ones first."""
+    with snapshot(dsn, f"list the alerts of {pipeline}") as cursor:
+        cursor.execute(
+            f"select {_COLUMNS} from batchledger.incident where pipeline = %s "  # noqa: S608 -- a constant
+            "order by ended_at is not null, incident_id desc limit %s",
+            [pipeline, limit],
+        )
+        incidents = [_read_incident(row) for row in cursor.fetchall()]
+        cursor.execute(
+            "select incident_id, channel, event, tries, sent_at, last_error from batchledger.notification "
+            "where incident_id = any(%s) order by notification_id",
+            [[each.incident_id for each in incidents]],
+        )
+        deliveries: dict[int, list[DeliveryRecord]] = defaultdict(list)
+        for incident_id, *values in cursor:
+            deliveries[incident_id].append(DeliveryRecord(*values))
+        return [AlertRecord(each, deliveries[each.incident_id]) for each in incidents]
+
+
+def _load_facts(cursor: Cursor, batch_id: int) -> BatchFacts:
+    """Return a batch with the checks of its present attempt."""
+    batch = load_batch(cursor, batch_id)
+    return BatchFacts(batch, tuple(load_checks(cursor, batch_id, batch.attempt)))
+
+
+def _list_open(cursor: Cursor, pipeline: str) -> list[Incident]:
+    cursor.execute(
+        f"select {_COLUMNS} from batchledger.incident "  # noqa: S608 -- a constant
+        "where pipeline = %s and ended_at is null order by incident_id",
+        [pipeline],
+    )
+    return [_read_incident(row) for row in cursor]
+
+
+def _open(cursor: Cursor, condition: Condition, channels: Sequence[str], now: datetime) -> None:
+    cursor.execute(read_statement(__package__, "insert_incident"), {**_as_row(condition), "now": now})
+    ((incident_id,),) = cursor.fetchall()
+    cursor.executemany(
+        "insert into batchledger.notification (incident_id, channel, event, next_try_at) values (%s, %s, 'opened', %s)",
+        [(incident_id, channel, now) for channel in choose_channels(condition, channels)],
+    )
+
+
+def _as_row(condition: Condition) -> dict[str, Any]:
+    return {**asdict(condition), "lines": list(condition.lines)}
+
+
+def _read_incident(row: tuple[Any, ...]) -> Incident:
+    incident_id, pipeline, kind, subject, severity, title, lines, command, batch_id, run, *times = row
+    condition = Condition(
+        pipeline, IncidentKind(kind), subject, Severity(severity), title, tuple(lines), command, batch_id, run
+    )
+    return Incident(incident_id, condition, *times)

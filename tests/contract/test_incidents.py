@@ -1,0 +1,209 @@
+"""The contract of the Incidents port: one open incident of a key, and an outbox from which nothing is lost."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from batchledger.batch import BatchState, Decision, DecisionKind
+from batchledger.checking import Severity
+from batchledger.incidents import Condition, Event, IncidentKind, Notification, wait_after
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.stored_facts import StoredFacts
+from tests.contract import life
+from tests.contract.warehouses import Warehouse
+
+ORDERS_0 = TopicPartition("orders", 0)
+FIRST, SECOND = OffsetRange(ORDERS_0, 0, 3), OffsetRange(ORDERS_0, 3, 5)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+ALL_KINDS = frozenset(IncidentKind)
+ANA = Decision("ana@host", "seen")
+
+
+@pytest.fixture
+def blocked(warehouse: Warehouse) -> Condition:
+    lines = ("2 offsets, for example orders[0]@1", "more: %s and 'quotes'")
+    title = "blocked — no_unexplained_holes"
+    kind = IncidentKind.BLOCKED
+    return Condition(warehouse.pipeline, kind, "batch 1", Severity.CRITICAL, title, lines, "batchledger batch 1")
+
+
+def settle(warehouse: Warehouse, *found: Condition, now: datetime = NOON, channels: tuple[str, ...] = ("ops",)) -> None:
+    warehouse.incidents.settle(warehouse.pipeline, found, ALL_KINDS, channels, now)
+
+
+def claim_all(warehouse: Warehouse, channel: str = "ops", now: datetime = NOON) -> Iterator[Notification]:
+    while (claimed := warehouse.incidents.claim(warehouse.pipeline, channel, now)) is not None:
+        yield claimed
+
+
+def test_incident_is_kept_as_it_was_found_and_ends_once(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked)
+    newer = replace(blocked, lines=("3 offsets",), run="scheduled__2")
+    settle(warehouse, newer, now=NOON + MINUTE)
+    (incident,) = warehouse.incidents.list_open(warehouse.pipeline)
+    assert (incident.condition, incident.opened_at, incident.seen_at) == (newer, NOON, NOON + MINUTE)
+    settled = warehouse.incidents.settle(warehouse.pipeline, [], ALL_KINDS, ["ops"], NOON + 2 * MINUTE)
+    assert [each.ended_at for each in settled.ended] == [NOON + 2 * MINUTE]
+    assert list(warehouse.incidents.list_open(warehouse.pipeline)) == []
+    assert not warehouse.incidents.settle(warehouse.pipeline, [], ALL_KINDS, ["ops"], NOON + 3 * MINUTE).ended
+
+
+def test_incident_of_a_kind_that_was_not_looked_for_stays(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked)
+    warehouse.incidents.settle(warehouse.pipeline, [], {IncidentKind.LAG}, ["ops"], NOON + MINUTE)
+    assert [each.condition for each in warehouse.incidents.list_open(warehouse.pipeline)] == [blocked]
+
+
+def test_what_has_ended_may_begin_again_as_another_incident(warehouse: Warehouse, blocked: Condition) -> None:
+    for number, found in enumerate([[blocked], [], [blocked]]):
+        settle(warehouse, *found, now=NOON + number * MINUTE)
+    (incident,) = warehouse.incidents.list_open(warehouse.pipeline)
+    assert incident.opened_at == NOON + 2 * MINUTE
+
+
+def test_looks_that_race_open_one_incident_and_store_one_message(warehouse: Warehouse, blocked: Condition) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: settle(warehouse, blocked), range(8)))
+    assert len(warehouse.incidents.list_open(warehouse.pipeline)) == 1
+    assert len(list(claim_all(warehouse))) == 1
+
+
+def test_each_channel_is_told_of_beginning_and_end_in_this_order(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked, channels=("ops", "pager"))
+    settle(warehouse, now=NOON + MINUTE, channels=("ops", "pager"))
+    for channel in ("ops", "pager"):
+        opened = next(claim_all(warehouse, channel, NOON + MINUTE))
+        assert (opened.event, opened.channel, opened.tries) == (Event.OPENED, channel, 1)
+        assert opened.incident.condition == blocked
+        assert list(claim_all(warehouse, channel, NOON + MINUTE)) == []
+        warehouse.incidents.mark_sent(opened, NOON + MINUTE)
+        (ended,) = claim_all(warehouse, channel, NOON + MINUTE)
+        assert (ended.event, ended.incident.ended_at) == (Event.ENDED, NOON + MINUTE)
+        warehouse.incidents.mark_sent(ended, NOON + MINUTE)
+        assert list(claim_all(warehouse, channel, NOON + timedelta(days=1))) == []
+
+
+def test_two_processes_never_claim_the_same_message(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, *(replace(blocked, subject=f"batch {number}") for number in range(6)))
+    with ThreadPoolExecutor(4) as pool:
+        claimed = list(pool.map(lambda _: warehouse.incidents.claim(warehouse.pipeline, "ops", NOON), range(12)))
+    numbers = [each.notification_id for each in claimed if each is not None]
+    assert len(set(numbers)) == len(numbers)
+    rest = [each.notification_id for each in claim_all(warehouse)]
+    assert len({*numbers, *rest}) == len(numbers) + len(rest) == 6
+
+
+def test_message_that_was_not_sent_is_tried_again_later_and_later(warehouse: Warehouse, blocked: Condition) -> None:
+    """Also when the process that has claimed it dies, and nobody says what came of it."""
+    settle(warehouse, blocked)
+    now = NOON
+    for tries in range(1, 7):
+        (claimed,) = claim_all(warehouse, now=now)
+        assert claimed.tries == tries
+        if tries % 2:
+            warehouse.incidents.mark_failed(claimed, "answered 500")
+        assert list(claim_all(warehouse, now=now + wait_after(tries) - timedelta(seconds=1))) == []
+        now += wait_after(tries)
+    assert wait_after(6) == timedelta(minutes=15)
+
+
+def test_channel_that_works_again_gets_everything_at_once(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked, replace(blocked, subject="batch 2"))
+    first, second = claim_all(warehouse)
+    for each in (first, second):
+        warehouse.incidents.mark_failed(each, "answered 500")
+    assert list(claim_all(warehouse)) == []
+    warehouse.incidents.mark_sent(first, NOON)
+    assert [each.notification_id for each in claim_all(warehouse)] == [second.notification_id]
+
+
+def test_failures_of_channels_are_known_until_they_deliver(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked, channels=("ops", "pager"))
+    (claimed,) = claim_all(warehouse)
+    assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops", "pager"])) == []
+    warehouse.incidents.mark_failed(claimed, "answered 500")
+    (failure,) = warehouse.incidents.find_failures(warehouse.pipeline, ["ops", "pager"])
+    assert (failure.channel, failure.tries, failure.unsent, failure.error) == ("ops", 1, 1, "answered 500")
+    assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["pager"])) == []
+    warehouse.incidents.mark_sent(claimed, NOON)
+    # What was delivered after all is not called a failure by whoever has given it up.
+    warehouse.incidents.mark_failed(claimed, "no answer within 10 s")
+    assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])) == []
+
+
+def test_channel_that_fails_is_not_told_of_itself(warehouse: Warehouse) -> None:
+    kind = IncidentKind.CHANNEL_FAILING
+    failing = Condition(warehouse.pipeline, kind, "ops", Severity.WARNING, "ops does not deliver")
+    settle(warehouse, failing, channels=("ops", "pager"))
+    assert list(claim_all(warehouse, "ops")) == []
+    assert len(list(claim_all(warehouse, "pager"))) == 1
+
+
+def test_facts_of_an_unknown_pipeline_are_empty(warehouse: Warehouse) -> None:
+    assert warehouse.incidents.load_facts(warehouse.pipeline) == StoredFacts()
+
+
+def test_facts_follow_the_life_of_a_batch(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    life.audit(warehouse, life.stage(warehouse, batch), life.FAILED)
+    (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
+    assert (facts.batch.state, facts.checks, facts.failures_in_a_row) == (BatchState.BLOCKED, (life.FAILED,), 0)
+    assert facts.blocked_since is not None
+    assert abs(datetime.now(UTC) - facts.blocked_since) < MINUTE
+    attempt = life.stage(warehouse, batch, "run-2")
+    (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
+    assert (facts.batch.attempt, facts.checks, facts.blocked_since) == (2, (), None)
+    life.audit(warehouse, attempt)
+    life.publish(warehouse, attempt)
+    stored = warehouse.incidents.load_facts(warehouse.pipeline)
+    assert stored.open_batches == ()
+    assert stored.newest_published is not None
+    assert (stored.newest_published.batch.batch_id, stored.newest_published.checks) == (batch.batch_id, (life.PASSED,))
+    assert not stored.newest_published.is_accepted
+    assert stored.published_at is not None
+    assert abs(datetime.now(UTC) - stored.published_at) < MINUTE
+
+
+def test_failures_are_counted_back_to_the_newest_attempt_that_came_to_a_result(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+
+    def failures() -> int:
+        (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
+        return facts.failures_in_a_row
+
+    def fail(run: str) -> None:
+        warehouse.ledger.mark_failed(warehouse.ledger.open_attempt(batch.batch_id, run), "no broker answers")
+
+    fail("run-1")
+    fail("run-2")
+    assert failures() == 2
+    life.audit(warehouse, life.stage(warehouse, batch, "run-3"), life.FAILED)
+    assert failures() == 0
+    # One that was killed is known to have failed when the next one has taken over.
+    warehouse.ledger.open_attempt(batch.batch_id, "run-4")
+    assert failures() == 0
+    fail("run-5")
+    assert failures() == 2
+
+
+def test_batch_that_a_person_has_accepted_says_so(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    attempt = life.stage(warehouse, batch)
+    life.audit(warehouse, attempt, life.FAILED)
+    warehouse.decisions.accept(attempt, ANA)
+    life.publish(warehouse, attempt)
+    newest = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
+    assert newest is not None
+    assert (newest.is_accepted, newest.checks) == (True, (life.FAILED,))
+
+
+def test_newest_published_batch_is_one_that_somebody_executed(warehouse: Warehouse) -> None:
+    attempt = life.take_to_published(warehouse, FIRST)
+    warehouse.decisions.give_up(warehouse.pipeline, [SECOND], DecisionKind.SKIP, ANA)
+    newest = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
+    assert newest is not None
+    assert newest.batch.batch_id == attempt.batch.batch_id

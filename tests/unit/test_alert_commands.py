@@ -1,0 +1,101 @@
+"""``batchledger alerts``: listing is the default, and what is shown is whole."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from batchledger import alert_display
+from batchledger.alerting import Told
+from batchledger.checking import Severity
+from batchledger.cli import app
+from batchledger.incidents import Condition, Incident, IncidentKind, Settlement
+from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CONDITION = Condition(
+    "flights",
+    IncidentKind.BLOCKED,
+    "batch 17",
+    Severity.CRITICAL,
+    "blocked — no_unexplained_holes",
+    ("no_unexplained_holes: 2 offsets, for example flights[0]@1201 [and more]",),
+    "batchledger batch 17",
+)
+OPEN = AlertRecord(
+    Incident(5, CONDITION, NOON, NOON),
+    [
+        DeliveryRecord("ops", "opened", 1, NOON, None),
+        DeliveryRecord("pager", "opened", 3, None, "answered 500"),
+        DeliveryRecord("mail", "opened", 0, None, None),
+    ],
+)
+ENDED = AlertRecord(Incident(4, CONDITION, NOON, NOON, NOON + timedelta(minutes=14)), [])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Which pipelines the ledger is asked about, and for how many incidents."""
+    asked: list[tuple[str, int]] = []
+
+    def list_alerts(dsn: str, pipeline: str, limit: int) -> Sequence[AlertRecord]:
+        asked.append((pipeline, limit))
+        return [OPEN, ENDED]
+
+    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", list_alerts)
+    monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
+    monkeypatch.delenv("BATCHLEDGER_PIPELINES", raising=False)
+    return asked
+
+
+@pytest.mark.parametrize("arguments", [["flights"], ["list", "flights"], [], ["list"]])
+def test_listing_is_the_default_of_one_pipeline_or_all(asked: list[tuple[str, int]], arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["alerts", *arguments])
+    assert (done.exit_code, asked) == (0, [("flights", 20)])
+
+
+def test_options_of_the_default_need_no_name(asked: list[tuple[str, int]]) -> None:
+    assert CliRunner().invoke(app, ["alerts", "--limit", "3", "flights"]).exit_code == 0
+    assert asked == [("flights", 3)]
+
+
+def test_incident_is_shown_with_what_became_of_its_messages(asked: list[tuple[str, int]]) -> None:
+    shown = " ".join(CliRunner().invoke(app, ["alerts", "flights"], env={"COLUMNS": "200"}).stdout.split())
+    for part in (
+        "flights: blocked — no_unexplained_holes incident 5, since 2026-11-21 12:00 UTC",
+        "2 offsets, for example flights[0]@1201 [and more]",
+        "batchledger batch 17",
+        "ops: opened, sent at 2026-11-21 12:00 UTC",
+        "pager: opened, tried 3 times: answered 500",
+        "mail: opened, to be sent",
+        "incident 4, since 2026-11-21 12:00, over since 2026-11-21 12:14 UTC",
+    ):
+        assert part in shown
+
+
+Show = Callable[[], Any]
+
+
+@pytest.mark.parametrize(
+    ("show", "parts"),
+    [
+        (
+            lambda: alert_display.show_open([OPEN.incident]),
+            ["flights", "blocked — no_unexplained_holes", "11-21 12:00"],
+        ),
+        (lambda: alert_display.show_alerts({"flights": []}, as_json=False), ["No incident has been found."]),
+        (
+            lambda: alert_display.show_told(
+                {"flights": Told(Settlement((CONDITION,), (), ()), 2, (("ops", "answered 500"),))}, as_json=False
+            ),
+            ["flights 1 1 0 2 ops: answered 500"],
+        ),
+    ],
+    ids=["status", "nothing", "send"],
+)
+def test_what_else_is_shown(show: Show, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    show()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert not [part for part in parts if part not in shown]

@@ -1,0 +1,163 @@
+"""Every kind of channel delivers to a real endpoint, and says in a sentence without secrets when it does not."""
+
+import logging
+from base64 import b64encode
+from collections.abc import Iterator
+
+import pytest
+
+from batchledger.alerting import try_channel
+from batchledger.checking import Severity
+from batchledger.errors import ChannelError, ConfigurationError
+from batchledger.incidents import Message
+from batchledger.wiring import open_channel
+from tests.endpoints import (
+    HOST,
+    Mailbox,
+    Webhook,
+    connect_apprise,
+    connect_mail,
+    connect_webhook,
+    free_port,
+    serve_mail,
+    serve_webhook,
+)
+
+PASSWORD = "s3cret"  # noqa: S105 -- what must not be told
+MESSAGE = Message(
+    "[batchledger] orders: blocked — no_unexplained_holes",
+    "batch 17 of orders <stays> invisible\norders[3]@1200",
+    Severity.CRITICAL,
+    document={"title": "[batchledger] orders: blocked — no_unexplained_holes", "batch_id": 17},
+)
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    with serve_webhook() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with serve_mail() as endpoint:
+        yield endpoint
+
+
+def test_webhook_receives_the_document_with_headers_and_login_of_the_connection(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect_webhook(monkeypatch, "ops", webhook.url, login="ana", password=PASSWORD, extra={"X-Team": "data"})
+    open_channel("ops").send(MESSAGE)
+    assert webhook.received == [MESSAGE.document]
+    assert webhook.headers[0]["X-Team"] == "data"
+    assert webhook.headers[0]["Authorization"] == f"Basic {b64encode(f'ana:{PASSWORD}'.encode()).decode()}"
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_webhook_counts_every_other_answer_as_not_delivered(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    webhook.status = status
+    connect_webhook(monkeypatch, "ops", webhook.url)
+    with pytest.raises(ChannelError, match=f"the endpoint of ops answered {status}"):
+        open_channel("ops").send(MESSAGE)
+
+
+def test_webhook_that_is_down_or_misspelt_is_told_without_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (f"http://{HOST}:{free_port()}/hooks/s3cret", "http://[s3cret/"):
+        connect_webhook(monkeypatch, "ops", url)
+        with pytest.raises(ChannelError, match="the endpoint of ops could not be used") as refused:
+            open_channel("ops").send(MESSAGE)
+        assert "s3cret" not in str(refused.value)
+
+
+def test_mail_arrives_at_every_address_with_title_and_text(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_mail(monkeypatch, "mail", mailbox.port)
+    open_channel("mail").send(MESSAGE)
+    (received,) = mailbox.received
+    assert received["Subject"] == MESSAGE.title
+    assert (received["From"], received["To"]) == ("batchledger@example.com", "ops@example.com, oncall@example.com")
+    (page,) = mailbox.pages
+    assert "batch 17 of orders &lt;stays&gt; invisible" in page
+    assert "orders[3]@1200" in page
+
+
+def test_mail_that_is_refused_or_cannot_be_sent_is_told_by_its_code(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox.refusal = "554 the words of the server"
+    connect_mail(monkeypatch, "mail", mailbox.port)
+    with pytest.raises(ChannelError, match=r"the mail server of mail answered 554\.$"):
+        open_channel("mail").send(MESSAGE)
+    connect_mail(monkeypatch, "mail", free_port())
+    with pytest.raises(ChannelError, match=r"could not be used: ConnectionRefusedError\.$"):
+        open_channel("mail").send(MESSAGE)
+
+
+def test_mail_needs_to_know_who_writes_and_to_whom(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_mail(monkeypatch, "mail", mailbox.port, to_email="")
+    with pytest.raises(ConfigurationError, match="needs from_email and to_email"):
+        open_channel("mail").send(MESSAGE)
+
+
+def test_apprise_delivers_to_its_services(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_apprise(monkeypatch, "slack", f"json://{HOST}:{webhook.port}/hook")
+    open_channel("slack").send(MESSAGE)
+    assert [(each["title"], each["type"]) for each in webhook.received] == [(MESSAGE.title, "failure")]
+    assert "orders[3]@1200" in webhook.received[0]["message"]
+
+
+def test_apprise_tells_when_a_service_has_not_delivered(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider's hook does not."""
+    webhook.status = 500
+    connect_apprise(monkeypatch, "slack", f"json://ana:s3cret@{HOST}:{webhook.port}/s3cret")
+    with pytest.raises(ChannelError, match=r"not everything was delivered to JSON\.$"):
+        open_channel("slack").send(MESSAGE)
+
+
+@pytest.mark.parametrize("urls", [(), ("nonsense://s3cret",)], ids=["no service", "unknown service"])
+def test_apprise_without_a_service_is_refused(urls: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_apprise(monkeypatch, "slack", *urls)
+    with pytest.raises(ChannelError, match="names no service") as refused:
+        open_channel("slack").send(MESSAGE)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_connection_of_another_type_is_no_channel() -> None:
+    with pytest.raises(ConfigurationError, match="type 'postgres'; alerts go through connections of type 'apprise'"):
+        open_channel("warehouse")
+
+
+def test_nothing_that_a_library_logs_names_a_secret(
+    webhook: Webhook, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without our silencing httpx logs every URL, and Apprise those that it does not understand."""
+    connect_webhook(monkeypatch, "ops", webhook.url, login="ana", password=PASSWORD)
+    connect_apprise(monkeypatch, "slack", f"json://ana:s3cret@{HOST}:{webhook.port}/s3cret", "nonsense://s3cret")
+    connect_mail(monkeypatch, "mail", mailbox.port)
+    channels = [open_channel(each) for each in ("ops", "slack", "mail")]
+    # Airflow configures logging anew when it is imported, and silences httpx, which need not stay so.
+    for name in ("httpx", "apprise"):
+        caplog.set_level(logging.INFO, name)
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [caplog.handler])
+    for channel in channels:
+        channel.send(MESSAGE)
+    assert (len(webhook.received), len(mailbox.received)) == (2, 1)
+    assert "s3cret" not in caplog.text
+
+
+def test_trial_message_says_whether_it_arrived(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_webhook(monkeypatch, "ops", webhook.url)
+    try_channel(open_channel, "ops")
+    assert webhook.titles == ["[batchledger] a trial message through ops"]
+    webhook.status = 500
+    with pytest.raises(ChannelError, match="answered 500"):
+        try_channel(open_channel, "ops")
+
+
+def test_trial_message_is_given_up_in_time(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    webhook.may_answer.clear()
+    connect_webhook(monkeypatch, "ops", webhook.url)
+    with pytest.raises(ChannelError, match=r"no answer within 0\.2 s"):
+        try_channel(open_channel, "ops", seconds=0.2)

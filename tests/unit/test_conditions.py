@@ -1,0 +1,223 @@
+"""What people are told of a pipeline: every kind of condition from what is stored, and none from what is not known."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from batchledger import run_batch
+from batchledger.accounting import HolePolicy
+from batchledger.batch import Batch, BatchState, Lane, PartitionHealth
+from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.conditions import Findings, find_conditions
+from batchledger.errors import BatchBlockedError, StagingError
+from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
+from batchledger.incidents import Condition, IncidentKind
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Deadlines
+from batchledger.stored_facts import BatchFacts, StoredFacts
+from tests.fakes.incidents import MemoryIncidents
+from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
+
+ORDERS_0 = TopicPartition("orders", 0)
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+CALM = Threats(0, (), None, None)
+CAUGHT_UP = PipelineHealth("orders", PipelineState.CAUGHT_UP, "", CALM)
+BATCH = Batch(
+    17, "orders", Lane.LIVE, BatchState.PUBLISHED, 2, "scheduled__1", (OffsetRange(ORDERS_0, 1200, 1500),), 0, NOW
+)
+NO_NULLS = CheckResult(
+    "carrier_not_null", Outcome.FAILED, "7 of 300 rows", severity=Severity.WARNING, suite=Suite.PIPELINE
+)
+NO_HOLES = CheckResult("no_unexplained_holes", Outcome.FAILED, "2 offsets, for example orders[0]@1201")
+
+
+def find(
+    stored: StoredFacts = StoredFacts(),  # noqa: B008 -- frozen
+    health: PipelineHealth = CAUGHT_UP,
+    deadlines: Deadlines = Deadlines(),  # noqa: B008 -- frozen
+) -> Findings:
+    return find_conditions(stored, health, deadlines, NOW)
+
+
+def only(findings: Findings) -> Condition:
+    (condition,) = findings.found
+    return condition
+
+
+def state(batch_state: BatchState) -> Batch:
+    return replace(BATCH, state=batch_state)
+
+
+def test_nothing_is_told_of_a_pipeline_that_has_caught_up() -> None:
+    assert find(StoredFacts((), BatchFacts(BATCH), NOW)).found == ()
+
+
+def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> None:
+    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES, NO_NULLS), blocked_since=NOW)
+    told = only(find(StoredFacts((blocked,))))
+    assert (told.kind, told.subject, told.severity) == (IncidentKind.BLOCKED, "batch 17", Severity.CRITICAL)
+    assert told.title == "blocked — no_unexplained_holes"
+    assert told.lines == (
+        "batch 17 of orders stays invisible: 300 offsets in orders[0] 1200..1500",
+        "no_unexplained_holes: 2 offsets, for example orders[0]@1201",
+    )
+    assert (told.command, told.batch_id, told.run) == ("batchledger batch 17", 17, "scheduled__1")
+
+
+def test_several_failed_checks_are_counted_in_the_title() -> None:
+    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES, replace(NO_HOLES, name="balance_closed")))
+    assert only(find(StoredFacts((blocked,)))).title == "blocked — no_unexplained_holes and 1 more"
+
+
+def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
+    refusal = CheckResult(run_batch.ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
+    told = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), (refusal,)),))))
+    assert "a secret value" not in repr(told)
+    assert told.lines[1].startswith("accepted_by_target: the table refuses the rows")
+
+
+@pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
+def test_batch_that_waits_too_long_for_a_person_is_told_besides(age: timedelta, is_told: bool) -> None:
+    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW - age)
+    kinds = [each.kind for each in find(StoredFacts((blocked,)), deadlines=Deadlines(blocked=HOUR)).found]
+    assert (IncidentKind.BLOCKED_TOO_LONG in kinds) is is_told
+
+
+def test_warning_of_a_published_batch_is_told_under_the_name_of_the_check() -> None:
+    told = only(find(StoredFacts((), BatchFacts(BATCH, (NO_NULLS,)), NOW)))
+    assert (told.kind, told.subject, told.severity) == (IncidentKind.CHECK_FAILED, NO_NULLS.name, Severity.WARNING)
+    assert told.title == "check failed — carrier_not_null"
+    assert told.lines == ("batch 17 of orders is published", "carrier_not_null: 7 of 300 rows")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        replace(NO_NULLS, severity=Severity.INFO),
+        replace(NO_NULLS, outcome=Outcome.PASSED),
+        replace(NO_NULLS, outcome=Outcome.EMPTY),
+    ],
+    ids=["info", "passed", "empty"],
+)
+def test_what_is_only_recorded_is_not_told(check: CheckResult) -> None:
+    assert find(StoredFacts((), BatchFacts(BATCH, (check,)), NOW)).found == ()
+
+
+def test_critical_check_of_a_published_batch_is_told_unless_a_person_has_accepted_it() -> None:
+    published = BatchFacts(BATCH, (NO_HOLES,))
+    assert only(find(StoredFacts((), published, NOW))).severity is Severity.CRITICAL
+    assert find(StoredFacts((), replace(published, is_accepted=True), NOW)).found == ()
+
+
+def test_check_that_could_not_run_is_told_as_that_and_not_as_bad_data() -> None:
+    broken = replace(NO_HOLES, outcome=Outcome.NOT_RUN, detail="column carrier does not exist")
+    staged = BatchFacts(state(BatchState.STAGED), (broken,))
+    assert only(find(StoredFacts((staged,)))).title == "check could not run — no_unexplained_holes"
+
+
+@pytest.mark.parametrize(("failures", "is_told"), [(1, False), (2, True), (5, True)])
+def test_repeated_failure_is_told_from_the_second_attempt_on(failures: int, is_told: bool) -> None:
+    planned = BatchFacts(state(BatchState.PLANNED), failures_in_a_row=failures)
+    found = find(StoredFacts((planned,))).found
+    assert [each.title for each in found] == ([f"failing — {failures} attempts in a row"] if is_told else [])
+
+
+@pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
+def test_freshness_is_the_time_since_the_last_publication(age: timedelta, is_told: bool) -> None:
+    stored = StoredFacts((), BatchFacts(BATCH), NOW - age)
+    assert [each.kind for each in find(stored, deadlines=Deadlines(freshness=HOUR)).found] == (
+        [IncidentKind.FRESHNESS] if is_told else []
+    )
+    assert find(StoredFacts(), deadlines=Deadlines(freshness=HOUR)).found == ()
+
+
+@pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
+def test_lag_is_the_age_of_the_oldest_unread_record(age: timedelta, is_told: bool) -> None:
+    oldest = PartitionHealth(ORDERS_0, 1200, 1500, 1500, NOW - age, None)
+    health = replace(CAUGHT_UP, state=PipelineState.LAGGING, threats=Threats(300, (), oldest, None))
+    found = find(health=health, deadlines=Deadlines(lag=HOUR)).found
+    assert [each.lines for each in found] == (
+        [("300 unread offsets; the oldest record, orders[0]@1200, is 1 h 1 s old",)] if is_told else []
+    )
+    assert find(health=health).found == ()
+
+
+@pytest.mark.parametrize(("left_hours", "is_told"), [(43, False), (42, True), (-1, True)])
+def test_unread_records_in_the_last_quarter_of_their_retention_are_told(left_hours: int, is_told: bool) -> None:
+    expires_at = NOW + timedelta(hours=left_hours)
+    expiring = PartitionHealth(ORDERS_0, 1200, 1500, 1500, expires_at - timedelta(days=7), expires_at)
+    found = find(health=replace(CAUGHT_UP, threats=Threats(300, (), None, expiring))).found
+    assert [each.kind for each in found] == ([IncidentKind.EXPIRY_NEAR] if is_told else [])
+
+
+def test_stuck_transaction_is_told_with_how_to_end_it_and_another_one_is_not() -> None:
+    stuck = OpenTransaction(ORDERS_0, 1200, 300, NOW - HOUR, is_stuck=True)
+    alive = OpenTransaction(TopicPartition("orders", 1), 5, 1, NOW, is_stuck=False)
+    told = only(find(health=replace(CAUGHT_UP, threats=replace(CALM, transactions=(stuck, alive)))))
+    assert (told.kind, told.subject) == (IncidentKind.STUCK_TRANSACTION, "orders[0]")
+    assert "kafka-transactions.sh abort --topic orders --partition 0 --start-offset 1200" in told.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("pipeline_state", "kind"),
+    [
+        (PipelineState.LOSS, IncidentKind.LOSS),
+        (PipelineState.SOURCE_CHANGED, IncidentKind.SOURCE_CHANGED),
+        (PipelineState.UNKNOWN, IncidentKind.UNREACHABLE),
+    ],
+)
+def test_what_the_survey_says_is_told_in_its_words(pipeline_state: PipelineState, kind: IncidentKind) -> None:
+    told = only(find(health=PipelineHealth("orders", pipeline_state, "orders[0] 3..5 are gone", None)))
+    assert (told.kind, told.lines) == (kind, ("orders[0] 3..5 are gone",))
+
+
+def test_what_could_not_be_asked_was_not_looked_for() -> None:
+    """Otherwise a loss would be over as soon as Kafka does not answer."""
+    threats = {IncidentKind.LAG, IncidentKind.EXPIRY_NEAR, IncidentKind.STUCK_TRANSACTION}
+    source = {IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED}
+    unknown = find(health=PipelineHealth("orders", PipelineState.UNKNOWN, "no broker answers", None)).looked_for
+    lost = find(health=PipelineHealth("orders", PipelineState.LOSS, "gone", None)).looked_for
+    assert not unknown & (threats | source)
+    assert source <= lost
+    assert not lost & threats
+    assert find().looked_for == unknown | source | threats
+    assert {IncidentKind.BLOCKED, IncidentKind.UNREACHABLE} <= unknown
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(holes=HolePolicy.TRANSACTIONAL)
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 3)
+    return world
+
+
+def look(world: World) -> list[str]:
+    stored = MemoryIncidents(world.database).load_facts(PIPELINE)
+    found = find_conditions(stored, survey(world.process(), NOW), Deadlines(), NOW).found
+    return [each.title for each in found]
+
+
+def test_conditions_of_a_real_life_come_and_go_with_what_is_stored(world: World) -> None:
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=staged_twice), "run-1")
+    assert look(world) == ["blocked — no_duplicate_offsets and 1 more"]
+    run_batch.run_once(world.process(), "run-2", 1)
+    assert look(world) == []
+    world.produce(ORDERS_0, 3)
+    world.broker.expire(ORDERS_0, before=5)
+    assert look(world) == ["unread records are lost"]
+
+
+def test_failures_of_a_real_life_are_counted_until_an_attempt_comes_to_a_result(world: World) -> None:
+    def break_down(rows: object) -> None:
+        raise StagingError("a record's value")
+
+    for run in ("run-1", "run-2"):
+        with pytest.raises(StagingError):
+            run_batch.run_once(world.process(alter=break_down), run)  # type: ignore[arg-type]
+    assert look(world) == ["failing — 2 attempts in a row"]
+    catch_up(world)
+    assert look(world) == []
