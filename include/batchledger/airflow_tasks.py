@@ -8,7 +8,6 @@ through this module.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -78,13 +77,14 @@ def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
 def audit_ledger(name: str, newest: int | None = None) -> None:
     """Prove a pipeline and look at what is going on; fail for good where something was found.
 
-    ``newest`` as for ``upkeep.audit_pipeline``. The file is read here, so that a refused one fails this task alone.
+    Results are stored and alerts are sent before that. ``newest`` as for ``upkeep.audit_pipeline``. The file is read
+    here, so that a refused one fails this task alone.
     """
     from batchledger.config import load_pipeline
-    from batchledger.upkeep import audit_pipeline
+    from batchledger.upkeep import audit_and_tell
 
     with _in_airflow_terms():
-        audit = audit_pipeline(load_pipeline(name), datetime.now(UTC), newest)
+        audit = audit_and_tell(load_pipeline(name), newest)
     for line in audit.coverage.describe_unproved():
         logger.info("not proved: %s", line)
     for check in audit.checks:

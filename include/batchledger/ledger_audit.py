@@ -5,13 +5,14 @@ Each question is about facts that were gathered once (``audit_facts``); Great Ex
 batches says what it has not looked at, and does not end an incident that lies there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from batchledger.batch import BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
+from batchledger.conditions import Findings
 from batchledger.incidents import Condition, IncidentKind
 from batchledger.window import Coverage
 
@@ -45,7 +46,7 @@ class LedgerCheck(StrEnum):
 
     @property
     def failure(self) -> str:
-        """What has happened when it fails, in a few words."""
+        """What has happened when a check of our own fails, in a few words; the others are told by ``conditions``."""
         return _FAILURES[self]
 
     @property
@@ -80,13 +81,7 @@ _FAILURES = {
     LedgerCheck.QUARANTINE: "quarantine differs from the ledger",
     LedgerCheck.DUPLICATES: "the list of duplicates differs from the ledger",
     LedgerCheck.STALE_ATTEMPT: "nobody works on an open batch",
-    LedgerCheck.BLOCKED: "a batch is blocked for too long",
     LedgerCheck.STAGING: "staging is left behind",
-    LedgerCheck.LOSS: "unread records are lost",
-    LedgerCheck.SOURCE: "the source is another one",
-    LedgerCheck.STUCK: "a transaction is stuck",
-    LedgerCheck.EXPIRY: "unread records expire soon",
-    LedgerCheck.LAG: "the lag is beyond its deadline",
 }
 _KIND_BY_CHECK = {
     LedgerCheck.STALE_ATTEMPT: IncidentKind.STALE_ATTEMPT,
@@ -104,16 +99,13 @@ _NEED_PERSON = (LedgerCheck.BLOCKED, LedgerCheck.LOSS, LedgerCheck.SOURCE, Ledge
 
 @dataclass(frozen=True, slots=True)
 class AuditLimits:
-    """From when on something is a finding. ``lag`` and ``blocked`` are deadlines of the pipeline file, if it has any.
+    """From when on something is a finding.
 
     Housekeeping runs once a day; staging that is orphaned for longer says that it does not.
     """
 
     stale_after: timedelta = timedelta(hours=1)
     orphaned_after: timedelta = timedelta(hours=26)
-    expiry_within: timedelta = timedelta(days=1)
-    blocked: timedelta | None = None
-    lag: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +167,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAudit:
-    """The outcome of one audit. ``looked_for`` are the kinds of incidents that it can say are over."""
+    """The outcome of one audit. ``findings`` are what people are to know, what every run finds too among it."""
 
     pipeline: str
     audited_at: datetime
     coverage: Coverage
     checks: tuple[CheckResult, ...]
-    conditions: tuple[Condition, ...]
-    looked_for: frozenset[IncidentKind]
+    findings: Findings
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
@@ -198,34 +189,34 @@ class LedgerAudit:
         return 3 if is_waiting else 1
 
 
-def find_conditions(pipeline: str, questions: Iterable[Question], checks: Iterable[CheckResult]) -> list[Condition]:
-    """Return what people are told: one condition for each failed proof, one for each subject of the other checks."""
-    failed = {each.name for each in checks if each.outcome is Outcome.FAILED}
-    found = []
-    for question in questions:
-        if question.check not in failed:
-            continue
-        if question.check.kind in (IncidentKind.LEDGER_FINDING, IncidentKind.ORPHANED_STAGING):
-            found.append(_sum_up(pipeline, question))
-        else:
-            found.extend(_tell(pipeline, question, each) for each in question.excesses)
-    return found
-
-
-def find_kinds_looked_for(
-    questions: Iterable[Question], checks: Iterable[CheckResult], coverage: Coverage
-) -> frozenset[IncidentKind]:
-    """Return the kinds of incidents that this audit can say are over.
+def find_own(
+    pipeline: str, questions: Iterable[Question], checks: Iterable[CheckResult], coverage: Coverage
+) -> Findings:
+    """Return what people are to know that only an audit finds, and which kinds of it this audit can say are over.
 
     Not those of a check that could not run, and none of the history when only a part of it was proved: an earlier audit
     may have found something in the rest.
     """
-    not_run = {each.name for each in checks if each.outcome is Outcome.NOT_RUN}
-    asked = list(questions)
-    unknown = {each.check.kind for each in asked if each.check in not_run}
+    outcome_by_name = {each.name: each.outcome for each in checks}
+    own = [each for each in questions if each.check in _FAILURES]
+    unknown = {each.check.kind for each in own if outcome_by_name[each.check] is Outcome.NOT_RUN}
     if not coverage.is_complete:
         unknown.add(IncidentKind.LEDGER_FINDING)
-    return frozenset(each.check.kind for each in asked) - unknown
+    found = [
+        condition
+        for each in own
+        if outcome_by_name[each.check] is Outcome.FAILED
+        for condition in _tell_question(pipeline, each)
+    ]
+    return Findings(tuple(found), frozenset(each.check.kind for each in own) - unknown)
+
+
+def _tell_question(pipeline: str, question: Question) -> Iterator[Condition]:
+    """One condition for each batch that nobody works on, else one for the whole check."""
+    if question.check is LedgerCheck.STALE_ATTEMPT:
+        yield from (_tell(pipeline, question, each) for each in question.excesses)
+    else:
+        yield _sum_up(pipeline, question)
 
 
 def _sum_up(pipeline: str, question: Question) -> Condition:

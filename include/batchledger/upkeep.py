@@ -3,11 +3,13 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from batchledger.audit_facts import ask_open_batches, ask_proof, ask_source, ask_staging, leave_unproved
+from batchledger.alerting import tell
+from batchledger.audit_facts import ask_findings, ask_open_batches, ask_proof, ask_staging, leave_unproved
 from batchledger.batch import Decision
+from batchledger.conditions import find_conditions
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.errors import BatchledgerError, UnsettledError
 from batchledger.health import describe_duration, survey
@@ -15,25 +17,29 @@ from batchledger.housekeeping import Housekeeping, Keeping, choose_forgetting, f
 from batchledger.ledger.audits import find_window, load_work, store_audit
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.housekeeping import PostgresHousekeeping
-from batchledger.ledger_audit import (
-    AuditLimits,
-    LedgerAudit,
-    Question,
-    find_conditions,
-    find_kinds_looked_for,
-)
+from batchledger.ledger_audit import AuditLimits, LedgerAudit, Question, find_own
 from batchledger.ports import Sink
 from batchledger.proof import prove
 from batchledger.window import Coverage, Window
-from batchledger.wiring import build_platform, ledger_dsn, verify_pipeline
+from batchledger.wiring import build_alerting, build_platform, ledger_dsn, verify_pipeline
 
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPER = "batchledger housekeeping"
 
 
+def audit_and_tell(pipeline: PipelineConfig, newest: int | None = None) -> LedgerAudit:
+    """Audit a pipeline now, and tell what has begun and what is over. The results are stored before anything is sent.
+
+    Raises what ``audit_pipeline`` does, and nothing because of a channel.
+    """
+    audit = audit_pipeline(pipeline, datetime.now(UTC), newest)
+    tell(build_alerting(pipeline), audit.findings, audit.audited_at)
+    return audit
+
+
 def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None = None) -> LedgerAudit:
-    """Prove a pipeline and look at what is going on; store the results, and return what people should be told.
+    """Prove a pipeline and look at what is going on; store the results, and return what people are to know.
 
     With ``newest`` only what its newest batches have published is proved, 0 is the whole history; without it, the
     pipeline file says how much. Raises ServiceUnavailableError when the ledger does not answer; a Kafka that does not
@@ -43,22 +49,19 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     from batchledger.checks.ledger_audit import judge
 
     dsn, limits = ledger_dsn(pipeline), AuditLimits()
-    platform = build_platform(pipeline)
+    platform, alerting = build_platform(pipeline), build_alerting(pipeline)
     coverage, questions = _ask_history(pipeline, platform.sink, pipeline.audit.newest if newest is None else newest)
     work = load_work(dsn, pipeline.name)
-    questions += ask_open_batches(pipeline.name, work.batches, now, limits)
+    questions.append(ask_open_batches(pipeline.name, work.batches, now, limits))
     questions.append(ask_staging(work.tables, now, limits))
-    questions += ask_source(survey(platform, now), now, limits)
+    # The ledger before the source, so that a batch that is published meanwhile is no loss.
+    stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)
+    shared = find_conditions(stored, health, alerting.deadlines, now)
+    questions += ask_findings(shared, health, alerting.deadlines)
     checks = judge(questions)
     store_audit(dsn, pipeline.name, now, checks)
-    return LedgerAudit(
-        pipeline.name,
-        now,
-        coverage,
-        tuple(checks),
-        tuple(find_conditions(pipeline.name, questions, checks)),
-        find_kinds_looked_for(questions, checks, coverage),
-    )
+    findings = shared + find_own(pipeline.name, questions, checks, coverage)
+    return LedgerAudit(pipeline.name, now, coverage, tuple(checks), findings)
 
 
 def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:

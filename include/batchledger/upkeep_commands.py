@@ -1,6 +1,5 @@
 """``batchledger audit`` and ``batchledger housekeeping``: what the two DAGs do, from the command line."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -26,17 +25,17 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 
 def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = False) -> None:
-    """Prove the ledger and the target, look for what is stuck or left behind, and store what was found.
+    """Prove the ledger and the target, look for what is stuck or left behind; store what was found, and send alerts.
 
     Exit code 1 when something is wrong or could not be judged, 3 when everything that was found waits for a person.
     """
-    from batchledger.upkeep import audit_pipeline
+    from batchledger.upkeep import audit_and_tell
 
     audits: list[LedgerAudit] = []
     failures: dict[str, BatchledgerError] = {}
     for name in [pipeline] if pipeline else [path.stem for path in find_pipeline_files()]:
         try:
-            audits.append(audit_pipeline(load_pipeline(name), datetime.now(UTC), newest))
+            audits.append(audit_and_tell(load_pipeline(name), newest))
         except BatchledgerError as error:
             if pipeline:
                 raise

@@ -29,7 +29,7 @@ def show_audits(audits: Sequence[LedgerAudit], failures: Mapping[str, Batchledge
         print_out(table)
         for line in audit.coverage.describe_unproved():
             print_out(Text(f"Not proved: {line}.", "yellow"))
-        for command in dict.fromkeys(each.command for each in audit.conditions if each.command):
+        for command in dict.fromkeys(each.command for each in audit.findings.found if each.command):
             print_out(
                 f"  {command}",
             )
@@ -87,7 +87,7 @@ def _audit_as_json(audit: LedgerAudit) -> dict[str, object]:
             }
             for each in audit.checks
         ],
-        "conditions": list(audit.conditions),
+        "conditions": list(audit.findings.found),
     }
 
 

@@ -232,13 +232,13 @@ def not_passed(audit: LedgerAudit) -> set[str]:
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_planted_fault_fails_its_check_and_no_other(audited: Audited, plant: Callable[[Audited], None]) -> None:
     clean = audited.audit()
-    assert (not_passed(clean), clean.conditions, clean.exit_code) == (set(), (), 0)
+    assert (not_passed(clean), clean.findings.found, clean.exit_code) == (set(), (), 0)
     plant(audited)
     found = audited.audit()
     assert not_passed(found) == FAULTS[plant]
     assert {each.outcome for each in found.failed} == {Outcome.FAILED}
-    assert [each.kind for each in found.conditions] == [check.kind for check in FAULTS[plant]]
-    assert all(each.lines and each.command for each in found.conditions)
+    assert [each.kind for each in found.findings.found] == [check.kind for check in FAULTS[plant]]
+    assert all(each.lines and each.command for each in found.findings.found)
 
 
 def test_what_was_found_is_stored_with_the_judgement_of_great_expectations(audited: Audited) -> None:
@@ -261,7 +261,7 @@ def test_window_passes_by_what_is_older_says_so_and_ends_no_incident_of_it(audit
     windowed, whole = audited.audit(newest=1), audited.audit(newest=0)
     assert (not_passed(windowed), not_passed(whole)) == (set(), {LedgerCheck.TARGET})
     assert "were not looked at" in windowed.coverage.describe_unproved()[0]
-    assert IncidentKind.LEDGER_FINDING in whole.looked_for - windowed.looked_for
+    assert IncidentKind.LEDGER_FINDING in whole.findings.looked_for - windowed.findings.looked_for
     audited.execute("delete from {target} where (_partition, _offset) = (0, 13)")
     assert not_passed(audited.audit(newest=1)) == {LedgerCheck.TARGET}
 

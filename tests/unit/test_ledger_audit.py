@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.accounting import TargetCount
-from batchledger.audit_facts import ask_open_batches, ask_proof, ask_source, ask_staging, leave_unproved
-from batchledger.batch import BatchState, Lane, PartitionHealth, Position, TopicIdentity
+from batchledger.audit_facts import ask_findings, ask_open_batches, ask_proof, ask_staging, leave_unproved
+from batchledger.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
 from batchledger.checking import Outcome, Suite
 from batchledger.checks import ledger_audit
 from batchledger.checks.ledger_audit import EXPECTATIONS, judge
+from batchledger.conditions import find_conditions
 from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats
 from batchledger.housekeeping import AttemptFacts, StagingTable
 from batchledger.incidents import IncidentKind
@@ -28,11 +29,12 @@ from batchledger.ledger_audit import (
     LedgerCheck,
     OpenBatch,
     Question,
-    find_conditions,
-    find_kinds_looked_for,
+    find_own,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Deadlines
 from batchledger.record_rules import SinkMode
+from batchledger.stored_facts import BatchFacts, StoredFacts
 from batchledger.verification import Finding, PublishedHistory, PublishedRange, Verification, verify_history
 from batchledger.window import Coverage, find_untouched, narrow
 
@@ -40,7 +42,8 @@ NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDENTITY = TopicIdentity("cluster", "topic")
 WHOLE, WINDOW = Coverage(), Coverage(NOW - timedelta(days=1), (ORDERS_1,))
-DEADLINES = AuditLimits(blocked=timedelta(hours=1), lag=timedelta(minutes=10))
+DEADLINES = Deadlines(lag=timedelta(minutes=10), blocked=timedelta(hours=1))
+LIMITS = AuditLimits()
 CALM = Threats(0, (), None, None)
 
 
@@ -48,8 +51,15 @@ def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAu
     """Judge the questions as an audit does."""
     asked = list(questions)
     checks = judge(asked)
-    conditions, looked_for = find_conditions("orders", asked, checks), find_kinds_looked_for(asked, checks, coverage)
-    return LedgerAudit("orders", NOW, coverage, tuple(checks), tuple(conditions), looked_for)
+    return LedgerAudit("orders", NOW, coverage, tuple(checks), find_own("orders", asked, checks, coverage))
+
+
+def look(
+    state: PipelineState, threats: Threats | None = CALM, deadlines: Deadlines = DEADLINES, detail: str = "why"
+) -> list[Question]:
+    """Ask what every run looks for, of a pipeline without open batches."""
+    health = PipelineHealth("orders", state, detail, threats)
+    return list(ask_findings(find_conditions(StoredFacts(), health, deadlines, NOW), health, deadlines))
 
 
 def outcomes(audit: LedgerAudit) -> dict[str, Outcome]:
@@ -58,10 +68,6 @@ def outcomes(audit: LedgerAudit) -> dict[str, Outcome]:
 
 def proof(*findings: Finding, batches: int = 3) -> Verification:
     return Verification("orders", SinkMode.APPEND, batches, 6, 600, 590, 0, 0, findings)
-
-
-def health(state: PipelineState, threats: Threats | None = None, detail: str = "what is known") -> PipelineHealth:
-    return PipelineHealth("orders", state, detail, threats)
 
 
 def partition(oldest: datetime | None, expires_at: datetime | None) -> PartitionHealth:
@@ -75,7 +81,7 @@ def open_batch(state: BatchState, idle: timedelta, *, is_used: bool = False, is_
 def test_consistent_history_passes_every_check_of_the_proof() -> None:
     found = audit(ask_proof(proof(), WHOLE))
     assert outcomes(found) == {check.value: Outcome.PASSED for check in PROOF_BY_INVARIANT.values()}
-    assert (found.failed, found.conditions, found.exit_code) == ((), (), 0)
+    assert (found.failed, found.findings.found, found.exit_code) == ((), (), 0)
     assert all("3 batches, 600 offsets, 590 rows" in each.detail for each in found.checks)
 
 
@@ -83,7 +89,7 @@ def test_consistent_history_passes_every_check_of_the_proof() -> None:
 def test_each_finding_of_the_proof_fails_its_own_check_only(invariant: str, check: LedgerCheck) -> None:
     found = audit(ask_proof(proof(Finding(invariant, "orders[0] 5..7", "two offsets are wrong")), WHOLE))
     assert [each.name for each in found.failed] == [check.value]
-    (condition,) = found.conditions
+    (condition,) = found.findings.found
     assert (condition.kind, condition.subject) == (IncidentKind.LEDGER_FINDING, check.value)
     assert condition.lines == ("orders[0] 5..7: two offsets are wrong",)
     assert (condition.command, found.exit_code) == ("batchledger verify orders", 1)
@@ -111,22 +117,22 @@ def test_history_that_could_not_be_proved_has_not_passed_and_ends_no_incident() 
     found = audit(leave_unproved("replays did not let it come to an end"))
     assert set(outcomes(found).values()) == {Outcome.NOT_RUN}
     assert "replays did not let it" in found.checks[0].detail
-    assert (found.looked_for, found.conditions, found.exit_code) == (frozenset(), (), 1)
+    assert (found.findings.looked_for, found.findings.found, found.exit_code) == (frozenset(), (), 1)
 
 
 def test_proof_of_a_window_says_what_it_has_not_proved_and_ends_no_finding_of_before() -> None:
     found = audit(ask_proof(proof(), WINDOW), WINDOW)
     assert "published before 2026-01-09 12:00:00 UTC were not looked at" in found.checks[0].detail
     assert "nothing was published of orders[1]" in found.checks[0].detail
-    assert IncidentKind.LEDGER_FINDING not in found.looked_for
-    assert IncidentKind.LEDGER_FINDING in audit(ask_proof(proof(), WHOLE)).looked_for
+    assert IncidentKind.LEDGER_FINDING not in found.findings.looked_for
+    assert IncidentKind.LEDGER_FINDING in audit(ask_proof(proof(), WHOLE)).findings.looked_for
     assert WHOLE.describe_unproved() == []
 
 
 def test_many_findings_are_told_by_the_first_of_them_and_their_number() -> None:
     many = [Finding("target", f"batch {number}", "wrong") for number in range(FINDINGS_SHOWN + 5)]
     found = audit(ask_proof(proof(*many), WHOLE))
-    (condition,) = found.conditions
+    (condition,) = found.findings.found
     assert len(condition.lines) == FINDINGS_SHOWN + 1
     assert condition.lines[-1] == "and 5 more"
     assert found.failed[0].observed["findings"] == FINDINGS_SHOWN + 5
@@ -135,9 +141,9 @@ def test_many_findings_are_told_by_the_first_of_them_and_their_number() -> None:
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED])
 def test_open_batch_that_nobody_works_on_is_stale(state: BatchState) -> None:
-    found = audit(ask_open_batches("orders", [open_batch(state, timedelta(minutes=61))], NOW, DEADLINES))
-    assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.FAILED, LedgerCheck.BLOCKED: Outcome.EMPTY}
-    (condition,) = found.conditions
+    found = audit([ask_open_batches("orders", [open_batch(state, timedelta(minutes=61))], NOW, LIMITS)])
+    assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.FAILED}
+    (condition,) = found.findings.found
     assert (condition.kind, condition.subject, condition.batch_id) == (IncidentKind.STALE_ATTEMPT, "batch 17", 17)
     assert "attempt 2 of run manual__1 has ended no step for 1 h 1 min" in condition.lines[0]
     assert condition.command == "batchledger run orders --batch 17"
@@ -152,26 +158,33 @@ def test_open_batch_that_nobody_works_on_is_stale(state: BatchState) -> None:
     ids=["the step has not taken long", "its tasks write"],
 )
 def test_batch_that_somebody_works_on_is_not_stale(at_work: OpenBatch) -> None:
-    found = audit(ask_open_batches("orders", [at_work], NOW, AuditLimits()))
+    found = audit([ask_open_batches("orders", [at_work], NOW, LIMITS)])
     assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.PASSED}
 
 
 def test_dry_run_that_was_killed_is_to_be_discarded() -> None:
     left = open_batch(BatchState.STAGED, timedelta(hours=9), is_dry_run=True)
-    (condition,) = audit(ask_open_batches("orders", [left], NOW, AuditLimits())).conditions
+    (condition,) = audit([ask_open_batches("orders", [left], NOW, LIMITS)]).findings.found
     assert condition.command == "batchledger discard 17 --reason WHY"
 
 
-def test_blocked_batch_is_found_once_it_is_beyond_the_deadline_and_waits_for_a_person() -> None:
-    found = audit(ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(minutes=61))], NOW, DEADLINES))
-    assert [each.name for each in found.failed] == [LedgerCheck.BLOCKED]
-    (condition,) = found.conditions
-    assert (condition.kind, condition.subject) == (IncidentKind.BLOCKED_TOO_LONG, "batch 17")
-    assert (condition.command, found.exit_code) == ("batchledger batch 17", 3)
-    early = audit(ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(minutes=59))], NOW, DEADLINES))
-    assert early.failed == ()
-    undated = ask_open_batches("orders", [open_batch(BatchState.BLOCKED, timedelta(days=99))], NOW, AuditLimits())
-    assert [each.check for each in undated] == [LedgerCheck.STALE_ATTEMPT]
+def test_blocked_batch_waits_for_a_person_and_is_not_stale() -> None:
+    blocked = open_batch(BatchState.BLOCKED, timedelta(days=9))
+    assert outcomes(audit([ask_open_batches("orders", [blocked], NOW, LIMITS)])) == {
+        LedgerCheck.STALE_ATTEMPT: Outcome.EMPTY
+    }
+
+
+@pytest.mark.parametrize(("minutes", "code"), [(61, 3), (59, 0)])
+def test_batch_that_is_blocked_beyond_the_deadline_is_found_and_waits_for_a_person(minutes: int, code: int) -> None:
+    batch = Batch(17, "orders", Lane.LIVE, BatchState.BLOCKED, 2, "run", (OffsetRange(ORDERS_0, 0, 5),), 0, NOW)
+    stored = StoredFacts((BatchFacts(batch, blocked_since=NOW - timedelta(minutes=minutes)),))
+    health = PipelineHealth("orders", PipelineState.BLOCKED, "why", CALM)
+    for deadlines in (DEADLINES, Deadlines()):
+        found = audit(ask_findings(find_conditions(stored, health, deadlines, NOW), health, deadlines))
+        is_asked = deadlines.blocked is not None
+        assert (LedgerCheck.BLOCKED in outcomes(found)) == is_asked
+        assert found.exit_code == (code if is_asked else 0)
 
 
 def staging_table(age: timedelta | None, state: BatchState = BatchState.PUBLISHED) -> StagingTable:
@@ -180,11 +193,11 @@ def staging_table(age: timedelta | None, state: BatchState = BatchState.PUBLISHE
 
 
 def test_staging_that_housekeeping_should_have_removed_is_found() -> None:
-    found = audit([ask_staging([staging_table(timedelta(hours=27))], NOW, AuditLimits())])
-    (condition,) = found.conditions
+    found = audit([ask_staging([staging_table(timedelta(hours=27))], NOW, LIMITS)])
+    (condition,) = found.findings.found
     assert (condition.kind, condition.command) == (IncidentKind.ORPHANED_STAGING, "batchledger housekeeping")
     assert condition.lines == ("b17_a1_rows of an attempt that was over 1 d 3 h ago",)
-    unwritten = audit([ask_staging([staging_table(None)], NOW, AuditLimits())])
+    unwritten = audit([ask_staging([staging_table(None)], NOW, LIMITS)])
     assert [each.name for each in unwritten.failed] == [LedgerCheck.STAGING]
 
 
@@ -194,66 +207,81 @@ def test_staging_that_housekeeping_should_have_removed_is_found() -> None:
     ids=["housekeeping has a day", "its batch is open"],
 )
 def test_staging_that_may_be_there_is_no_finding(table: StagingTable) -> None:
-    assert audit([ask_staging([table], NOW, AuditLimits())]).failed == ()
+    assert audit([ask_staging([table], NOW, LIMITS)]).failed == ()
 
 
 def test_lost_records_and_another_source_wait_for_a_person() -> None:
-    loss = audit(ask_source(health(PipelineState.LOSS, detail="5 offsets were removed"), NOW, DEADLINES))
-    assert outcomes(loss) == {LedgerCheck.SOURCE: Outcome.PASSED, LedgerCheck.LOSS: Outcome.FAILED}
-    changed = audit(ask_source(health(PipelineState.SOURCE_CHANGED, detail="another topic"), NOW, DEADLINES))
-    assert outcomes(changed) == {LedgerCheck.SOURCE: Outcome.FAILED}
-    assert [each.lines for each in (*loss.conditions, *changed.conditions)] == [
-        ("5 offsets were removed",),
-        ("another topic",),
-    ]
+    loss = audit(look(PipelineState.LOSS, None, detail="5 offsets were removed"))
+    assert outcomes(loss) == {
+        LedgerCheck.BLOCKED: Outcome.PASSED,
+        LedgerCheck.SOURCE: Outcome.PASSED,
+        LedgerCheck.LOSS: Outcome.FAILED,
+    }
+    changed = audit(look(PipelineState.SOURCE_CHANGED, None, detail="another topic"))
+    assert outcomes(changed) == {LedgerCheck.BLOCKED: Outcome.PASSED, LedgerCheck.SOURCE: Outcome.FAILED}
+    details = [each.detail for each in (*loss.failed, *changed.failed)]
+    assert details == ["5 offsets were removed", "another topic"]
     assert (loss.exit_code, changed.exit_code) == (3, 3)
-    assert IncidentKind.LOSS not in changed.looked_for
 
 
-def test_kafka_that_does_not_answer_is_told_and_ends_no_incident() -> None:
-    found = audit(ask_source(health(PipelineState.UNKNOWN, detail="no broker answered"), NOW, DEADLINES))
-    assert set(outcomes(found).values()) == {Outcome.NOT_RUN}
-    assert len(found.checks) == 5
-    assert (found.looked_for, found.conditions, found.exit_code) == (frozenset(), (), 1)
+def test_kafka_that_does_not_answer_is_told_and_nothing_has_passed_that_only_it_knows() -> None:
+    found = audit(look(PipelineState.UNKNOWN, None, detail="no broker answered"))
+    assert outcomes(found).pop(LedgerCheck.BLOCKED) is Outcome.PASSED
+    not_run = {each.name for each in found.checks if each.outcome is Outcome.NOT_RUN}
+    assert not_run == {
+        LedgerCheck.SOURCE, LedgerCheck.LOSS, LedgerCheck.STUCK, LedgerCheck.EXPIRY, LedgerCheck.LAG
+    }  # fmt: skip
+    assert {each.detail for each in found.failed} == {"could not be asked: no broker answered"}
+    assert found.exit_code == 1
 
 
 def test_stuck_transaction_is_found_and_one_that_is_young_is_not() -> None:
     stuck = OpenTransaction(ORDERS_0, 12, 8, NOW - timedelta(minutes=16), is_stuck=True)
     young = OpenTransaction(ORDERS_1, 3, 1, None, is_stuck=False)
-    found = audit(ask_source(health(PipelineState.STUCK, replace(CALM, transactions=(stuck, young))), NOW, DEADLINES))
+    found = audit(look(PipelineState.STUCK, replace(CALM, transactions=(stuck, young))))
     assert [each.name for each in found.failed] == [LedgerCheck.STUCK]
-    (condition,) = found.conditions
-    assert (condition.kind, condition.subject) == (IncidentKind.STUCK_TRANSACTION, "orders[0]")
-    assert "holds back 8 offsets" in condition.lines[0]
-    calm = audit(ask_source(health(PipelineState.CAUGHT_UP, replace(CALM, transactions=(young,))), NOW, DEADLINES))
-    assert calm.failed == ()
+    assert "holds back 8 offsets" in found.failed[0].detail
+    assert audit(look(PipelineState.CAUGHT_UP, replace(CALM, transactions=(young,)))).failed == ()
 
 
-@pytest.mark.parametrize(
-    ("retention", "left", "is_found"),
-    [
-        (timedelta(days=7), timedelta(hours=23), True),
-        (timedelta(days=7), timedelta(hours=25), False),
-        (timedelta(hours=4), timedelta(minutes=59), True),
-        (timedelta(hours=4), timedelta(minutes=61), False),
-        (timedelta(hours=4), timedelta(minutes=-1), True),
-    ],
-)
-def test_oldest_unread_record_expires_soon_within_a_day_or_a_quarter_of_its_retention(
-    retention: timedelta, left: timedelta, is_found: bool
+@pytest.mark.parametrize(("left", "is_found"), [(timedelta(minutes=59), True), (timedelta(minutes=61), False)])
+def test_oldest_unread_record_expires_soon_in_the_last_quarter_of_its_retention(
+    left: timedelta, is_found: bool
 ) -> None:
-    expiring = partition(NOW + left - retention, NOW + left)
+    expiring = partition(NOW + left - timedelta(hours=4), NOW + left)
     threats = replace(CALM, unread_records=10, oldest_unread=expiring, first_to_expire=expiring)
-    found = audit(ask_source(health(PipelineState.LAGGING, threats), NOW, AuditLimits()))
-    assert [each.kind for each in found.conditions] == [IncidentKind.EXPIRY_NEAR] * is_found
+    found = audit(look(PipelineState.LAGGING, threats, Deadlines()))
+    assert [each.name for each in found.failed] == [LedgerCheck.EXPIRY] * is_found
 
 
-def test_lag_beyond_its_deadline_is_found() -> None:
+def test_lag_beyond_its_deadline_is_found_and_nobody_asks_without_one() -> None:
     late, early = (partition(NOW - timedelta(minutes=minutes), None) for minutes in (11, 9))
-    for oldest, kinds in ((late, [IncidentKind.LAG]), (early, []), (None, [])):
+    for oldest, names in ((late, [LedgerCheck.LAG]), (early, []), (None, [])):
         threats = replace(CALM, unread_records=10, oldest_unread=oldest)
-        found = audit(ask_source(health(PipelineState.LAGGING, threats), NOW, DEADLINES))
-        assert [each.kind for each in found.conditions] == kinds
+        assert [each.name for each in audit(look(PipelineState.LAGGING, threats)).failed] == names
+    undated = look(PipelineState.LAGGING, replace(CALM, oldest_unread=late), Deadlines())
+    assert LedgerCheck.LAG not in {each.check for each in undated}
+
+
+def test_what_every_run_finds_too_is_told_by_the_run_in_the_same_words() -> None:
+    """Otherwise a run would end what an audit has begun."""
+    found = audit(look(PipelineState.LOSS, None))
+    assert (found.findings.found, found.findings.looked_for) == ((), frozenset())
+
+
+@pytest.mark.parametrize("check", LedgerCheck)
+def test_what_is_beyond_the_limit_fails_and_passes_only_without_its_expectation(
+    check: LedgerCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Question(check, "3 things", (Fact("good", 60.0, "good"), Fact("bad", 61.0, "bad: 61")), 60.0)
+    (found,) = judge([asked])
+    assert (found.outcome, found.detail, found.observed["subjects"]) == (Outcome.FAILED, "bad: 61", ["bad"])
+    (clean,) = judge([replace(asked, facts=asked.facts[:1])])
+    assert clean.passed
+    anything = EXPECTATIONS[check].of(replace(asked, limit=1e9))
+    monkeypatch.setattr(EXPECTATIONS[check], "of", lambda _: anything)
+    (control,) = judge([asked])
+    assert control.passed, "the negative control"
 
 
 def test_every_check_has_an_expectation_of_its_own_with_a_name_and_a_promise_that_people_read() -> None:
@@ -282,9 +310,8 @@ def test_check_that_breaks_in_great_expectations_has_not_run(monkeypatch: pytest
     build = ledger_audit.build_table
     monkeypatch.setattr(ledger_audit, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value))
     broken = Question(LedgerCheck.LAG, "5 unread", (Fact("", 12.0),), 60.0)
-    found = audit([broken, Question(LedgerCheck.STUCK, "1 transaction", (Fact("orders[0]", 1.0),))])
+    found = audit([broken, Question(LedgerCheck.STUCK, "1 transaction", (Fact("orders[0]", 1.0, "stuck"),))])
     assert outcomes(found) == {LedgerCheck.LAG: Outcome.NOT_RUN, LedgerCheck.STUCK: Outcome.FAILED}
-    assert found.looked_for == {IncidentKind.STUCK_TRANSACTION}
 
 
 def published(*cuts: int) -> PublishedHistory:
@@ -330,5 +357,5 @@ def test_window_leaves_out_epochs_of_before_and_replays_when_it_asks_what_meets(
 
 
 def test_exit_code_is_1_as_soon_as_something_does_not_only_wait_for_a_person() -> None:
-    loss = ask_source(health(PipelineState.LOSS), NOW, AuditLimits())
-    assert audit([*ask_proof(proof(Finding("I1", "orders[0] 5..7", "wrong")), WHOLE), *loss]).exit_code == 1
+    wrong = ask_proof(proof(Finding("I1", "orders[0] 5..7", "wrong")), WHOLE)
+    assert audit([*wrong, *look(PipelineState.LOSS, None)]).exit_code == 1

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from batchledger import airflow_tasks, cli, upkeep, upkeep_commands
 from batchledger.batch import TopicIdentity
 from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.conditions import Findings
 from batchledger.errors import ServiceUnavailableError
 from batchledger.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.incidents import Condition, IncidentKind
@@ -28,7 +29,7 @@ def audit_with(check: LedgerCheck, outcome: Outcome, coverage: Coverage | None =
         "orders", IncidentKind.LEDGER_FINDING, check, Severity.CRITICAL, "wrong", (), "batchledger verify"
     )
     told = (condition,) if failed else ()
-    return LedgerAudit("orders", NOW, coverage or Coverage(), (result,), told, frozenset())
+    return LedgerAudit("orders", NOW, coverage or Coverage(), (result,), Findings(told))
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> dict[str, LedgerAudit | ServiceUn
     """What the audit of each pipeline ends with."""
     found: dict[str, LedgerAudit | ServiceUnavailableError] = {}
 
-    def audit(pipeline: SimpleNamespace, now: datetime, newest: int | None = None) -> LedgerAudit:
+    def audit(pipeline: SimpleNamespace, newest: int | None = None) -> LedgerAudit:
         outcome = found[pipeline.name]
         if isinstance(outcome, ServiceUnavailableError):
             raise outcome
@@ -47,7 +48,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> dict[str, LedgerAudit | ServiceUn
         monkeypatch.setattr(module, "load_pipeline", lambda name: SimpleNamespace(name=name), raising=False)
     names = lambda: [SimpleNamespace(stem=name) for name in found]  # noqa: E731
     monkeypatch.setattr(upkeep_commands, "find_pipeline_files", names)
-    monkeypatch.setattr(upkeep, "audit_pipeline", audit)
+    monkeypatch.setattr(upkeep, "audit_and_tell", audit)
     return found
 
 
