@@ -24,6 +24,7 @@ class Leftover(StrEnum):
     QUARANTINE = "quarantined record"
     VALIDATION = "validation"
     AUDIT = "audit result"
+    INCIDENT = "incident"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ BOUNDS = {
     Leftover.QUARANTINE: Bounds(),
     Leftover.VALIDATION: Bounds(),
     Leftover.AUDIT: Bounds(),
+    Leftover.INCIDENT: Bounds(),
 }
 
 
@@ -48,10 +50,12 @@ class Keeping:
     """How long things are kept where no pipeline file says it.
 
     ``validations`` are those of so many of the newest batches of each pipeline; the results themselves stay for good.
+    ``incidents`` counts from their end; an open one stays.
     """
 
     validations: int = 500
     audits: timedelta = timedelta(days=30)
+    incidents: timedelta = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger import housekeeping
 from batchledger.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
-from batchledger.checking import CheckResult, Outcome
+from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
+from batchledger.incidents import Condition, IncidentKind
 from batchledger.ledger.audits import load_newest_audit, store_audit
 from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.migrate import migrate
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
@@ -315,6 +317,23 @@ def test_audits_go_after_a_month_apart_from_the_newest(warehouse: PostgresWareho
     assert newest is not None
     assert newest[0] == now - 40 * DAY
     assert [each.name for each in newest[1]] == ["looked_at"]
+
+
+def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_ones_stay(
+    warehouse: PostgresWarehouse,
+) -> None:
+    life.store(warehouse, FIRST)
+    now, kinds = datetime.now(UTC), frozenset(IncidentKind)
+    incidents = PostgresIncidents(warehouse.dsn)
+    for subject, ages in (("old", (200, 91)), ("young", (200, 89)), ("open", (200, None))):
+        found = Condition(warehouse.pipeline, IncidentKind.LEDGER_FINDING, subject, Severity.CRITICAL, "wrong")
+        began, ended = ages
+        incidents.settle(warehouse.pipeline, [found], frozenset(), ["mail"], now - began * DAY)
+        if ended is not None:
+            incidents.settle(warehouse.pipeline, [], kinds, ["mail"], now - ended * DAY)
+    assert removed(keep_house(warehouse)) == {Leftover.INCIDENT: 1}
+    assert execute(warehouse, "select subject from batchledger.incident order by 1") == [("open",), ("young",)]
+    assert execute(warehouse, "select count(*) from batchledger.notification") == [(3,)]
 
 
 def test_housekeeping_without_a_break_beside_runs_that_supersede_each_other_takes_nothing_from_them(

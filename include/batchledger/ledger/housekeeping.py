@@ -83,6 +83,11 @@ class PostgresHousekeeping:
         change = "delete from batchledger.audit_result"
         return self._remove_rows(Leftover.AUDIT, pipeline, "find_old_audits", change, {"before": before})
 
+    def forget_incidents(self, pipeline: str, before: datetime) -> Removal:
+        """Remove the incidents that ended before that moment, and what was sent of them."""
+        change = "delete from batchledger.incident"
+        return self._remove_rows(Leftover.INCIDENT, pipeline, "find_old_incidents", change, {"before": before})
+
     def drop_quarantined(self, pipeline: str, before: datetime, decision: Decision) -> Removal:
         """Remove the records that were set aside before that moment; the balances keep them, and who removed them.
 
