@@ -1,5 +1,7 @@
 """The DAGs of the audit and of housekeeping in a real Airflow, beside the pipelines of the other tests."""
 
+import psycopg
+
 from batchledger import run_batch
 from batchledger.airflow_api import AirflowApi, Run, Task
 from tests.e2e.runs import DEADLINE_SECONDS
@@ -28,9 +30,8 @@ def audit_of(airflow: AirflowApi, pipeline: TestPipeline) -> tuple[Task, str]:
 
     def audit() -> bool:
         run = run_of(airflow, AUDIT)
-        for task in airflow.list_tasks(AUDIT, run.run_id):
-            if task.task_id == pipeline.name:
-                found.append((task, airflow.read_error(AUDIT, run.run_id, task)))
+        mine = [each for each in airflow.list_tasks(AUDIT, run.run_id) if each.task_id == pipeline.name]
+        found.extend((each, airflow.read_error(AUDIT, run.run_id, each)) for each in mine)
         return bool(found)
 
     wait_until(audit, DEADLINE_SECONDS, every=1)
@@ -57,10 +58,10 @@ def test_housekeeping_removes_what_a_killed_process_has_left(airflow: AirflowApi
     done = run_batch.run_once(pipeline.platform(), "run")
     assert done is not None
     left = f"b{done.batch_id}_a{done.attempt}_rows"
-    pipeline.query(
-        f"create unlogged table batchledger_staging.{left} as select 1 as a; "  # noqa: S608
-        f"update batchledger.batch set published_at = now() - interval '2 h' where batch_id = {done.batch_id}; select 1"
-    )
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f"create unlogged table batchledger_staging.{left} (a int)".encode())
+        earlier = "update batchledger.batch set published_at = now() - interval '2 h' where batch_id = %s"
+        connection.execute(earlier, [done.batch_id])
     assert pipeline.list_staging() == [left]
     assert run_of(airflow, HOUSEKEEPING).state == "success"
     assert pipeline.list_staging() == []
