@@ -57,7 +57,7 @@ def _show_removals(done: Housekeeping, title: str) -> None:
     if not counts:
         print_out("Nothing is left behind.")
     else:
-        table = new_table(title, "what", "pipeline", "rows", "left")
+        table = new_table(title, "what", "pipeline", "count", "left")
         for (kind, pipeline), count in counts.items():
             note = "the rest is for the next run" if (kind, pipeline) in left else ""
             table.add_row(kind, pipeline, f"{count:,}", note)

@@ -231,6 +231,16 @@ def test_run_and_transaction_are_bounded_and_the_next_run_goes_on(warehouse: Pos
     assert counts == [(10, False), (10, False), (5, True), (0, True)]
 
 
+def test_tables_beyond_the_bound_of_a_run_are_left_to_the_next_one(warehouse: PostgresWarehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    let_time_pass(warehouse)
+    few = {Leftover.STAGING: Bounds(per_run=2, per_transaction=1)}
+    done = keep_house(warehouse, bounds=few)
+    assert (removed(done), done.is_complete, len(staging(warehouse))) == ({Leftover.STAGING: 2}, False, 1)
+    assert keep_house(warehouse, bounds=few).is_complete
+    assert staging(warehouse) == []
+
+
 def test_key_that_a_publication_has_locked_is_left_without_waiting(warehouse: PostgresWarehouse) -> None:
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 0, 1))
     for number in range(3):

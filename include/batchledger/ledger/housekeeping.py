@@ -65,7 +65,9 @@ class PostgresHousekeeping:
 
     def drop_staging(self, tables: Sequence[StagingTable]) -> list[Removal]:
         """Drop tables whose attempts are over, each in a transaction of its own; one that is in use is left."""
-        return [self._drop_table(each) for each in tables[: self.bounds[Leftover.STAGING].per_run]]
+        most = self.bounds[Leftover.STAGING].per_run
+        left = [Removal(Leftover.STAGING, each.name, 0, is_complete=False) for each in tables[most:]]
+        return [self._drop_table(each) for each in tables[:most]] + left
 
     def forget_keys(self, pipeline: str, until: datetime) -> Removal:
         """Remove the message keys that expired at ``until`` or before."""
