@@ -71,7 +71,7 @@ def ask_staging(tables: Iterable[StagingTable], now: datetime, limits: AuditLimi
     )
 
 
-def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadlines) -> Iterator[Question]:
+def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Iterator[Question]:
     """Ask for what every run looks for as well, so that runs and audits never contradict each other.
 
     What could not be asked of Kafka is unanswered. Of another source nothing else is asked, and of one that has lost
@@ -89,7 +89,22 @@ def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadline
             continue
         found = tuple(_found_fact(each) for each in findings.found if each.kind is check.kind)
         unanswered = "" if check.kind in findings.looked_for else health.detail
-        yield Question(check, "what was found now", found or (Fact("nothing", 0),), unanswered=unanswered)
+        scope = _describe_scope(check, health, now)
+        yield Question(check, scope, found or (Fact(scope, 0),), unanswered=unanswered)
+
+
+def _describe_scope(check: LedgerCheck, health: PipelineHealth, now: datetime) -> str:
+    """Say what was looked at, with the numbers that matter although nothing is wrong with them."""
+    if check is LedgerCheck.BLOCKED:
+        return "the open batches"
+    if health.threats is None or check in (LedgerCheck.SOURCE, LedgerCheck.LOSS):
+        return "the position of each partition"
+    if check is LedgerCheck.STUCK:
+        return f"{len(health.threats.transactions)} open transactions"
+    unread, first = f"{health.threats.unread_records:,} unread records", health.threats.first_to_expire
+    if check is LedgerCheck.EXPIRY and first is not None and first.expires_at is not None:
+        return f"{unread}, the oldest may expire in {describe_duration(first.expires_at - now)}"
+    return unread
 
 
 def _found_fact(condition: Condition) -> Fact:

@@ -57,7 +57,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     # The ledger before the source, so that a batch that is published meanwhile is no loss.
     stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)
     shared = find_conditions(stored, health, alerting.deadlines, now)
-    questions += ask_findings(shared, health, alerting.deadlines)
+    questions += ask_findings(shared, health, alerting.deadlines, now)
     checks = judge(questions)
     store_audit(dsn, pipeline.name, now, checks)
     findings = shared + find_own(pipeline.name, questions, checks, coverage)

@@ -59,7 +59,7 @@ def look(
 ) -> list[Question]:
     """Ask what every run looks for, of a pipeline without open batches."""
     health = PipelineHealth("orders", state, detail, threats)
-    return list(ask_findings(find_conditions(StoredFacts(), health, deadlines, NOW), health, deadlines))
+    return list(ask_findings(find_conditions(StoredFacts(), health, deadlines, NOW), health, deadlines, NOW))
 
 
 def outcomes(audit: LedgerAudit) -> dict[str, Outcome]:
@@ -181,7 +181,7 @@ def test_batch_that_is_blocked_beyond_the_deadline_is_found_and_waits_for_a_pers
     stored = StoredFacts((BatchFacts(batch, blocked_since=NOW - timedelta(minutes=minutes)),))
     health = PipelineHealth("orders", PipelineState.BLOCKED, "why", CALM)
     for deadlines in (DEADLINES, Deadlines()):
-        found = audit(ask_findings(find_conditions(stored, health, deadlines, NOW), health, deadlines))
+        found = audit(ask_findings(find_conditions(stored, health, deadlines, NOW), health, deadlines, NOW))
         is_asked = deadlines.blocked is not None
         assert (LedgerCheck.BLOCKED in outcomes(found)) == is_asked
         assert found.exit_code == (code if is_asked else 0)
@@ -252,6 +252,8 @@ def test_oldest_unread_record_expires_soon_in_the_last_quarter_of_its_retention(
     threats = replace(CALM, unread_records=10, oldest_unread=expiring, first_to_expire=expiring)
     found = audit(look(PipelineState.LAGGING, threats, Deadlines()))
     assert [each.name for each in found.failed] == [LedgerCheck.EXPIRY] * is_found
+    (expiry,) = [each for each in found.checks if each.name == LedgerCheck.EXPIRY]
+    assert "may expire in " in expiry.detail
 
 
 def test_lag_beyond_its_deadline_is_found_and_nobody_asks_without_one() -> None:

@@ -12,7 +12,7 @@ from batchledger import airflow_tasks, cli, upkeep, upkeep_commands
 from batchledger.batch import TopicIdentity
 from batchledger.checking import CheckResult, Outcome, Severity, Suite
 from batchledger.conditions import Findings
-from batchledger.errors import ServiceUnavailableError
+from batchledger.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.incidents import Condition, IncidentKind
 from batchledger.ledger_audit import LedgerAudit, LedgerCheck
@@ -124,3 +124,33 @@ def test_housekeeping_says_what_it_removed_what_is_left_and_what_it_does_not_kno
     (ledger,) = json.loads(CliRunner().invoke(cli.app, ["housekeeping", "--dry-run", "--json"]).stdout)
     assert (ledger["is_dry_run"], ledger["is_complete"], len(ledger["removed"])) == (True, False, 3)
     assert asked == [False, True]
+
+
+def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_from_being_tidied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files that share a ledger are one pass; the error is told when the others are done."""
+    dsn_by_name = {"clicks": "ledger a", "orders": "ledger a", "payments": "down", "visits": "ledger b"}
+
+    def read(path: SimpleNamespace) -> SimpleNamespace:
+        if path.stem == "broken":
+            raise ConfigurationError("not a pipeline")
+        quarantine = SimpleNamespace(keep=3600.0) if path.stem == "orders" else None
+        return SimpleNamespace(name=path.stem, quarantine=quarantine)
+
+    tidied = []
+
+    def tidy(house: SimpleNamespace, pipelines: list[str], keeps: dict[str, float]) -> Housekeeping:
+        if house.dsn == "down":
+            raise ServiceUnavailableError("the warehouse does not answer")
+        tidied.append((house.dsn, pipelines, keeps))
+        return Housekeeping(tuple(pipelines))
+
+    files = [SimpleNamespace(stem=name) for name in ("broken", *dsn_by_name)]
+    monkeypatch.setattr(upkeep, "find_pipeline_files", lambda: files)
+    monkeypatch.setattr(upkeep, "read_pipeline_file", read)
+    monkeypatch.setattr(upkeep, "ledger_dsn", lambda pipeline: dsn_by_name[pipeline.name])
+    monkeypatch.setattr(upkeep, "tidy", tidy)
+    with pytest.raises(ServiceUnavailableError, match="does not answer"):
+        upkeep.keep_house()
+    assert tidied == [("ledger a", ["clicks", "orders"], {"orders": 3600.0}), ("ledger b", ["visits"], {})]
