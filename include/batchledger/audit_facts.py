@@ -25,10 +25,9 @@ _SHARED = (
 
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
-    """Ask what the proof of the history has found; what it has not looked at is part of every answer."""
+    """Ask what the proof of the history has found; since when it has looked is part of every answer."""
     size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
-    unproved = "; ".join(coverage.describe_unproved())
-    scope = f"{size} ({unproved})" if unproved else size
+    scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
     command = f"batchledger verify {verification.pipeline}"
     proved = (Fact(scope, 0),) if verification.batches else ()
     for invariant, check in PROOF_BY_INVARIANT.items():

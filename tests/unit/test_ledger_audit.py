@@ -122,8 +122,11 @@ def test_history_that_could_not_be_proved_has_not_passed_and_ends_no_incident() 
 
 def test_proof_of_a_window_says_what_it_has_not_proved_and_ends_no_finding_of_before() -> None:
     found = audit(ask_proof(proof(), WINDOW), WINDOW)
-    assert "published before 2026-01-09 12:00:00 UTC were not looked at" in found.checks[0].detail
-    assert "nothing was published of orders[1]" in found.checks[0].detail
+    assert all("590 rows since 2026-01-09 12:00:00 UTC: " in each.detail for each in found.checks)
+    older, outside, untouched = WINDOW.describe_unproved()
+    assert "published before 2026-01-09 12:00:00 UTC were not looked at" in older
+    assert "outside of the offsets that these batches hold were not counted" in outside
+    assert untouched == "nothing was published of orders[1] in this time"
     assert IncidentKind.LEDGER_FINDING not in found.findings.looked_for
     assert IncidentKind.LEDGER_FINDING in audit(ask_proof(proof(), WHOLE)).findings.looked_for
     assert WHOLE.describe_unproved() == []
