@@ -13,9 +13,10 @@ from airflow.listeners import hookimpl
 logger = logging.getLogger(__name__)
 
 PRELOADED = (
-    "batchledger.wiring",
+    "batchledger.upkeep",
     "batchledger.checks.integrity",
     "batchledger.checks.rows",
+    "batchledger.checks.ledger_audit",
     "batchledger.spark.stager",
     "batchledger.spark.session",
 )

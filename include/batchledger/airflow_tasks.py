@@ -74,6 +74,34 @@ def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
         return run_batch.publish(build_platform(pipeline), batch_id, _run()).batch_id
 
 
+def audit_ledger(name: str, newest: int | None = None) -> None:
+    """Prove a pipeline and look at what is going on; fail for good where something was found.
+
+    Results are stored and alerts are sent before that. ``newest`` as for ``upkeep.audit_pipeline``. The file is read
+    here, so that a refused one fails this task alone.
+    """
+    from batchledger.config import load_pipeline
+    from batchledger.upkeep import audit_and_tell
+
+    with _in_airflow_terms():
+        audit = audit_and_tell(load_pipeline(name), newest)
+    for line in audit.coverage.describe_unproved():
+        logger.info("not proved: %s", line)
+    for check in audit.checks:
+        logger.info("%s %s: %s", check.outcome, check.name, check.detail)
+    if audit.failed:
+        found = "; ".join(f"{each.name}: {each.detail}" for each in audit.failed)
+        raise AirflowFailException(f"{name}: {len(audit.failed)} checks of the audit have not passed. {found}")
+
+
+def keep_house() -> None:
+    """Remove what is left behind in the ledgers of all pipelines; the log says what."""
+    from batchledger.upkeep import keep_house
+
+    with _in_airflow_terms():
+        keep_house()
+
+
 def report(pipeline: "PipelineConfig") -> None:
     """Tell people what has begun and what is over; the batch is as it was, whatever a channel does."""
     from batchledger import alerting

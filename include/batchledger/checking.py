@@ -39,10 +39,11 @@ class Outcome(StrEnum):
 
 
 class Suite(StrEnum):
-    """Who asked for the check: the platform, of every batch, or the pipeline's file."""
+    """Who asked for the check: the platform, of every batch, the pipeline's file, or the audit of the ledger."""
 
     INTEGRITY = "integrity"
     PIPELINE = "pipeline"
+    LEDGER = "ledger"
 
 
 @dataclass(frozen=True, slots=True)

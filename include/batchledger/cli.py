@@ -23,6 +23,7 @@ from batchledger import (
     quarantine_commands,
     record_commands,
     replay_commands,
+    upkeep_commands,
 )
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
@@ -41,6 +42,8 @@ app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
 app.command()(record_commands.records)
+app.command()(upkeep_commands.audit)
+app.command()(upkeep_commands.housekeeping)
 app.add_typer(alert_commands.app, name="alerts")
 app.add_typer(quarantine_commands.app, name="quarantine")
 for _decide in (

@@ -135,6 +135,12 @@ def _check_remember(value: float) -> float:
     return value
 
 
+def _check_keep(value: float) -> float:
+    if value < _SECONDS_BY_UNIT["h"]:
+        raise ValueError("write how long a record is kept in quarantine: 1h or more")
+    return value
+
+
 def _check_target(value: float) -> float:
     if value < 1:
         raise ValueError("write how long a batch should take: 1s or more")
@@ -246,6 +252,18 @@ class SequenceConfig(_Section):
         return self
 
 
+class QuarantineConfig(_Section):
+    """How long records that were set aside are kept; without it for good."""
+
+    keep: Annotated[Duration, AfterValidator(_check_keep)]
+
+
+class AuditConfig(_Section):
+    """How many of the newest batches the periodic audit proves; without it the whole history."""
+
+    newest: Annotated[int, Field(ge=1)] | None = None
+
+
 class DeadlinesConfig(_Section):
     """After how long something becomes an incident; what is not named never does."""
 
@@ -273,6 +291,8 @@ class PipelineConfig(_Section):
     sequence: SequenceConfig | None = None
     checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = []
     on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
+    quarantine: QuarantineConfig | None = None
+    audit: AuditConfig = AuditConfig()
     alerts: Annotated[list[ConnectionId], AfterValidator(_check_alerts)] = []
     deadlines: DeadlinesConfig = DeadlinesConfig()
     spark: ConnectionId = "spark_default"

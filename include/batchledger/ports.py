@@ -608,8 +608,13 @@ class Sink(Protocol):
         What a task is still writing to is left: its attempt is over, nobody reads it.
         """
 
-    def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
-        """Return what the target holds of the pipeline, by batch id and partition."""
+    def count_target(
+        self, pipeline: str, within: Sequence[OffsetRange] | None = None
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """Return what the target holds of the pipeline, by batch id and partition.
+
+        ``within`` are ranges that do not overlap: only their offsets are counted, and no repeated keys.
+        """
 
 
 class Stager(Protocol):

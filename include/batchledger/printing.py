@@ -22,6 +22,7 @@ _NUMBERS = (
     "offsets",
     "offsets =",
     "rows",
+    "count",
     "unread",
     "seconds",
     "quarantined",

@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import DecisionRecord, TopicIdentity
+from batchledger.ledger.audits import find_window
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import list_decisions, load_published_history
@@ -30,6 +31,7 @@ from batchledger.verification import PublishedHistory, TargetKey, Verification
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
+from tests.fakes.history import find_window as find_memory_window
 from tests.fakes.history import load_published_history as load_memory_history
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.ledger import MemoryLedger
@@ -103,8 +105,11 @@ class Warehouse(Protocol):
     def replace_target(self) -> None:
         """Drop the target and create another table of the same name."""
 
-    def load_published_history(self) -> PublishedHistory:
-        """The material of the proof."""
+    def load_published_history(self, since: datetime | None = None) -> PublishedHistory:
+        """The material of the proof, or of the part of the history that was published since then."""
+
+    def find_window(self, newest: int) -> datetime | None:
+        """When the oldest of the newest batches was published; None when there are no more than that."""
 
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         """Remove one row from the target behind the ledger's back."""
@@ -219,8 +224,11 @@ class MemoryWarehouse:
         with self.database.transaction() as tables:
             tables.targets[self.table] = replace(tables.targets[self.table], identity="another table", rows=())
 
-    def load_published_history(self) -> PublishedHistory:
-        return load_memory_history(self.database, self.pipeline)
+    def load_published_history(self, since: datetime | None = None) -> PublishedHistory:
+        return load_memory_history(self.database, self.pipeline, since)
+
+    def find_window(self, newest: int) -> datetime | None:
+        return find_memory_window(self.database, self.pipeline, newest)
 
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         with self.database.transaction() as tables:
@@ -372,8 +380,11 @@ class PostgresWarehouse:
                 sql.SQL("create table {} (like {}.orders_before)").format(self._target, sql.Identifier(self.schema))
             )
 
-    def load_published_history(self) -> PublishedHistory:
-        return load_published_history(self.dsn, self.pipeline)
+    def load_published_history(self, since: datetime | None = None) -> PublishedHistory:
+        return load_published_history(self.dsn, self.pipeline, since)
+
+    def find_window(self, newest: int) -> datetime | None:
+        return find_window(self.dsn, self.pipeline, newest)
 
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         query = sql.SQL("delete from {} where (_topic, _partition, _offset) = (%s, %s, %s)").format(self._target)

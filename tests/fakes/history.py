@@ -1,6 +1,7 @@
 """The material of the proof of a pipeline in memory; the judgement is the real one."""
 
 from collections import Counter, defaultdict
+from datetime import datetime
 from functools import partial
 
 from batchledger.batch import BatchState
@@ -21,26 +22,58 @@ def prove(sink: MemorySink, pipeline: str) -> Verification:
     return prove_pipeline(pipeline, load, partial(sink.count_target, pipeline), mode)
 
 
-def load_published_history(database: MemoryDatabase, pipeline: str) -> PublishedHistory:
+def find_window(database: MemoryDatabase, pipeline: str, newest: int) -> datetime | None:
+    """Return when the oldest of the newest batches was published; None when there are no more than that."""
+    moments = sorted(
+        (
+            each.published_at
+            for each in database.committed.batches.values()
+            if each.batch.pipeline == pipeline and each.published_at is not None
+        ),
+        reverse=True,
+    )
+    return moments[newest - 1] if len(moments) > newest else None
+
+
+def load_published_history(database: MemoryDatabase, pipeline: str, since: datetime | None = None) -> PublishedHistory:
     """Return the material of the proof, of one moment."""
     tables = database.committed
+    ranges = _list_published(tables, pipeline)
+    if since is not None:
+        asked = _find_published_since(tables, pipeline, since)
+        ranges = [each for each in ranges if each.batch_id in asked]
+    published = {each.batch_id for each in ranges}
     quarantined: Counter[TargetKey] = Counter()
     for (owner, partition, _), row in tables.quarantine.items():
-        if owner == pipeline:
+        if owner == pipeline and (since is None or row["batch_id"] in published):
             quarantined[row["batch_id"], partition] += 1
     mine = [each for each in tables.batches.values() if each.batch.pipeline == pipeline]
     return PublishedHistory(
         positions=[position for (owner, _), position in sorted(tables.positions.items()) if owner == pipeline],
-        ranges=_list_published(tables, pipeline),
+        ranges=ranges,
         quarantined=quarantined,
         duplicates=Counter(
-            (batch_id, partition) for batch_id, listed in tables.duplicates.items() for partition, _ in listed
+            (batch_id, partition)
+            for batch_id, listed in tables.duplicates.items()
+            if since is None or batch_id in published
+            for partition, _ in listed
         ),
         epoch=tables.epochs.get(pipeline, 0),
         visible_early=frozenset(
             each.batch.batch_id for each in mine if each.has_rows and each.batch.state not in _NOT_EARLY
         ),
     )
+
+
+def _find_published_since(tables: Tables, pipeline: str, since: datetime) -> set[int]:
+    published = {key: each for key, each in tables.batches.items() if each.published_at and _is_of(each, pipeline)}
+    recent = {key: each for key, each in published.items() if each.published_at and each.published_at >= since}
+    offsets = [range_ for each in recent.values() for range_ in each.batch.ranges]
+    return set(recent) | {key for key, each in published.items() if intersect(each.held, offsets)}
+
+
+def _is_of(stored: StoredBatch, pipeline: str) -> bool:
+    return stored.batch.pipeline == pipeline
 
 
 def _list_published(tables: Tables, pipeline: str) -> list[PublishedRange]:

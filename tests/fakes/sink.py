@@ -276,13 +276,17 @@ class MemorySink:
         with self.database.transaction() as tables:
             tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
 
-    def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+    def count_target(
+        self, pipeline: str, within: Sequence[OffsetRange] | None = None
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port."""
         offsets: dict[tuple[int, TopicPartition], list[int]] = defaultdict(list)
         for row in self.read_target():
             partition, offset = coordinate_of(row)
-            offsets[row["_batch_id"], partition].append(offset)
-        repeated = count_repeated_keys(self.read_target(), self.upsert) if self.upsert else {}
+            if within is None or any(each.partition == partition and offset in each for each in within):
+                offsets[row["_batch_id"], partition].append(offset)
+        counts_keys = self.upsert is not None and within is None
+        repeated = count_repeated_keys(self.read_target(), self.upsert) if counts_keys else {}
         return {
             key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
             for key, held in offsets.items()

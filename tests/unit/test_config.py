@@ -55,6 +55,14 @@ def test_limits_become_those_of_the_planning_step(tmp_path: Path) -> None:
     assert read_pipeline_file(write(tmp_path, GOOD)).rules.limits.target_duration_seconds is None
 
 
+def test_quarantine_is_kept_and_the_whole_history_is_audited_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    quiet = read_pipeline_file(write(tmp_path, GOOD))
+    assert (quiet.quarantine, quiet.audit.newest) == (None, None)
+    told = read_pipeline_file(write(tmp_path, changed(quarantine={"keep": "90d"}, audit={"newest": 1000})))
+    assert told.quarantine is not None
+    assert (told.quarantine.keep, told.audit.newest) == (90 * 86400.0, 1000)
+
+
 def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
     content = changed(dedupe={"key": ["id", "amount"], "remember": "30d"})
     pipeline = read_pipeline_file(write(tmp_path, content))
@@ -182,6 +190,11 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             "sequence.severity: 'high' is not allowed; allowed: 'critical', 'warning' or 'info'",
         ),
         (changed(sequence__keys=["id"]), "sequence.keys: unknown key 'keys'; did you mean 'key'?"),
+        (
+            changed(quarantine__keep="59m"),
+            "quarantine.keep: '59m': write how long a record is kept in quarantine: 1h or more",
+        ),
+        (changed(audit__newest=0), "audit.newest: 0: Input should be greater than or equal to 1"),
         (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
         (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),

@@ -237,25 +237,30 @@ def _read_headers(headers: list[dict[str, str | None]] | None) -> tuple[tuple[st
     return tuple((str(key), None if value is None else base64.b64decode(value)) for key, value in decoded)
 
 
-def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
-    """Return the material of the proof, of one moment."""
+def load_published_history(dsn: str, pipeline: str, since: datetime | None = None) -> PublishedHistory:
+    """Return the material of the proof, of one moment.
+
+    With ``since`` only of the batches that were published then or later, and of those that hold offsets of them.
+    """
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
         cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
         epoch = next((int(number) for (number,) in cursor), 0)
-        cursor.execute(read_statement(__package__, "list_published"), {"pipeline": pipeline})
+        asked = None if since is None else _find_published_since(cursor, pipeline, since)
+        cursor.execute(read_statement(__package__, "list_published"), {"pipeline": pipeline, "asked": asked})
         ranges = [_published_range(row) for row in cursor]
         cursor.execute(
-            "select batch_id, topic, partition, count(*) from batchledger.quarantine where pipeline = %s "
-            "group by batch_id, topic, partition",
-            [pipeline],
+            "select batch_id, topic, partition, count(*) from batchledger.quarantine where pipeline = %(pipeline)s "
+            "and (%(asked)s::bigint[] is null or batch_id = any(%(asked)s)) group by batch_id, topic, partition",
+            {"pipeline": pipeline, "asked": asked},
         )
         quarantined = _counts(cursor)
         cursor.execute(
             "select batch_id, topic, partition, count(*) from batchledger.batch b "
             "join batchledger.duplicate d using (batch_id) "
-            "where b.pipeline = %s and b.state = 'published' group by batch_id, topic, partition",
-            [pipeline],
+            "where b.pipeline = %(pipeline)s and b.state = 'published' "
+            "and (%(asked)s::bigint[] is null or batch_id = any(%(asked)s)) group by batch_id, topic, partition",
+            {"pipeline": pipeline, "asked": asked},
         )
         duplicates = _counts(cursor)
         cursor.execute(
@@ -265,6 +270,11 @@ def load_published_history(dsn: str, pipeline: str) -> PublishedHistory:
         )
         visible_early = frozenset(batch_id for (batch_id,) in cursor)
     return PublishedHistory(positions, ranges, quarantined, duplicates, epoch, visible_early)
+
+
+def _find_published_since(cursor: psycopg.Cursor[Any], pipeline: str, since: datetime) -> list[int]:
+    cursor.execute(read_statement(__package__, "find_published_since"), {"pipeline": pipeline, "since": since})
+    return [batch_id for (batch_id,) in cursor]
 
 
 def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:

@@ -271,12 +271,17 @@ class PostgresSink:
         """See the port."""
         drop_staging_tables(self.dsn, attempt, ("open", "rows"))
 
-    def count_target(self, pipeline: str) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+    def count_target(
+        self, pipeline: str, within: Sequence[OffsetRange] | None = None
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
             if not columns_of(cursor, *self.table):
                 return {}
-            if self.upsert is None:
+            if within is not None:
+                statement = read_sql("count_target_within").format(target=self._target)
+                cursor.execute(statement, ranges_as_arrays(within))
+            elif self.upsert is None:
                 cursor.execute(read_sql("count_target").format(target=self._target))
             else:
                 key = join_names(self.upsert.key)

@@ -1,4 +1,5 @@
--- Every range that was ever published, with what later batches have replaced and removed of it.
+-- Every range that was ever published, or those of the batches that are asked for, with what later batches have replaced
+-- and removed of it.
 select r.batch_id, r.topic, r.partition, lower(r.offsets), upper(r.offsets), r.accepted, r.quarantined, r.unexplained,
     b.rows_published_at is not null, r.duplicates, r.accepted_loss, b.lane, r.epoch,
     int8multirange(r.offsets) - r.held, removed.rows, coalesce(removed.quarantined, 0) + r.quarantine_dropped,
@@ -13,4 +14,5 @@ left join lateral (
         and p.replaced_batch_id = r.batch_id and p.topic = r.topic and p.partition = r.partition
         and p.offsets <@ r.offsets) removed on true
 where r.pipeline = %(pipeline)s and b.state = 'published'
+    and (%(asked)s::bigint[] is null or r.batch_id = any(%(asked)s))
 order by r.topic, r.partition, r.offsets, r.batch_id

@@ -1,0 +1,30 @@
+"""Removes every day what runs have left behind: orphaned staging, expired message keys and quarantine, old results."""
+
+from datetime import timedelta
+
+from airflow.sdk import dag, task
+
+from batchledger import airflow_tasks
+
+
+# No pipeline can have this name.
+@dag(
+    dag_id="batchledger-housekeeping",
+    schedule="@daily",
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
+    tags=["batchledger", "upkeep"],
+    description="Removes orphaned staging, expired message keys and quarantine, and old results; bounded",
+)
+def housekeeping() -> None:
+    """One bounded pass over the ledgers of all pipelines."""
+
+    @task
+    def tidy() -> None:
+        airflow_tasks.keep_house()
+
+    tidy()
+
+
+housekeeping_dag = housekeeping()

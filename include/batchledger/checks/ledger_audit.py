@@ -1,0 +1,249 @@
+"""The questions of a ledger audit, judged by Great Expectations: one expectation class of our own for each.
+
+The facts are one small table with a row for each thing that was looked at, and a column for each question; where a row
+is not about a question its column is empty. No value of a record is among them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import great_expectations as gx
+import pandas as pd
+from great_expectations.core import ExpectationValidationResult
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.expectations.core import ExpectColumnValuesToBeBetween
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+from great_expectations.render.renderer_configuration import RendererConfiguration
+
+from batchledger.checking import CheckResult, Outcome, Suite
+from batchledger.ledger_audit import FINDINGS_SHOWN, LedgerCheck, Question
+
+_RESULT_FORMAT = {"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
+
+
+class ExpectFactsWithinLimit(ExpectColumnValuesToBeBetween):
+    """Nothing that was looked at is beyond its limit.
+
+    The first line of a class's text is its promise, which people read; ``check`` is the column and the stored name.
+    """
+
+    check: ClassVar[LedgerCheck]
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        """Return the expectation about the facts of the question."""
+        return cls(
+            column=cls.check.value,
+            min_value=0,
+            max_value=question.limit,
+            description=cls.promise(),
+            meta={"check": cls.check.value},
+        )
+
+    @classmethod
+    def promise(cls) -> str:
+        """What holds when it is met, in one sentence."""
+        return str(cls.__doc__).partition("\n")[0]
+
+    @classmethod
+    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
+        renderer_configuration.template_str = cls.promise()
+        return renderer_configuration
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    def _prescriptive_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> list[RenderedStringTemplateContent]:
+        """What Data Docs say of the expectation."""
+        template = {"template": cls.promise(), "params": {}}
+        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
+
+
+class ExpectPublishedRangesToMeet(ExpectFactsWithinLimit):
+    """The published ranges of each partition meet without a gap, up to its position (I1)."""
+
+    check: ClassVar = LedgerCheck.RANGES_MEET
+
+
+class ExpectPublishedRangesToBeDisjoint(ExpectFactsWithinLimit):
+    """No offset was published by two live batches of one epoch (I2)."""
+
+    check: ClassVar = LedgerCheck.RANGES_DISJOINT
+
+
+class ExpectPositionsToMoveWithTheirRows(ExpectFactsWithinLimit):
+    """Every batch that has moved the position has written its rows (I3)."""
+
+    check: ClassVar = LedgerCheck.ROWS_WRITTEN
+
+
+class ExpectPublishedBalancesToClose(ExpectFactsWithinLimit):
+    """Every offset of every published range is accounted for (I7)."""
+
+    check: ClassVar = LedgerCheck.BALANCES_CLOSE
+
+
+class ExpectOffsetsToBeHeldOnce(ExpectFactsWithinLimit):
+    """Exactly one batch holds the rows of each published offset (I8)."""
+
+    check: ClassVar = LedgerCheck.HELD_ONCE
+
+
+class ExpectTargetToHoldWhatWasAccepted(ExpectFactsWithinLimit):
+    """The target holds the rows that the ledger has accepted, each once, and no others."""
+
+    check: ClassVar = LedgerCheck.TARGET
+
+
+class ExpectQuarantineToHoldWhatWasSetAside(ExpectFactsWithinLimit):
+    """Quarantine holds the records that the ledger has set aside."""
+
+    check: ClassVar = LedgerCheck.QUARANTINE
+
+
+class ExpectDuplicatesToBeListed(ExpectFactsWithinLimit):
+    """Every duplicate that was dropped is listed with the record that came first."""
+
+    check: ClassVar = LedgerCheck.DUPLICATES
+
+
+class ExpectAttemptsToMoveOn(ExpectFactsWithinLimit):
+    """Every open batch that is not blocked has an attempt that gets on."""
+
+    check: ClassVar = LedgerCheck.STALE_ATTEMPT
+
+
+class ExpectBlockedBatchesToBeDecided(ExpectFactsWithinLimit):
+    """No batch waits for a person for longer than the deadline of the pipeline."""
+
+    check: ClassVar = LedgerCheck.BLOCKED
+
+
+class ExpectStagingToBeRemoved(ExpectFactsWithinLimit):
+    """The staging tables of attempts that are over are removed within a day."""
+
+    check: ClassVar = LedgerCheck.STAGING
+
+
+class ExpectUnreadRecordsToBeThere(ExpectFactsWithinLimit):
+    """Kafka has kept every record that was not read yet."""
+
+    check: ClassVar = LedgerCheck.LOSS
+
+
+class ExpectSourceToBeTheSame(ExpectFactsWithinLimit):
+    """The topics are those that the stored positions belong to."""
+
+    check: ClassVar = LedgerCheck.SOURCE
+
+
+class ExpectTransactionsToEnd(ExpectFactsWithinLimit):
+    """No producer's open transaction holds records back for longer than it may live."""
+
+    check: ClassVar = LedgerCheck.STUCK
+
+
+class ExpectUnreadRecordsToLast(ExpectFactsWithinLimit):
+    """The oldest unread record has time left before its topic may delete it."""
+
+    check: ClassVar = LedgerCheck.EXPIRY
+
+
+class ExpectLagWithinDeadline(ExpectFactsWithinLimit):
+    """The oldest unread record is younger than the deadline of the pipeline."""
+
+    check: ClassVar = LedgerCheck.LAG
+
+
+EXPECTATIONS: dict[LedgerCheck, type[ExpectFactsWithinLimit]] = {
+    each.check: each
+    for each in (
+        ExpectPublishedRangesToMeet,
+        ExpectPublishedRangesToBeDisjoint,
+        ExpectPositionsToMoveWithTheirRows,
+        ExpectPublishedBalancesToClose,
+        ExpectOffsetsToBeHeldOnce,
+        ExpectTargetToHoldWhatWasAccepted,
+        ExpectQuarantineToHoldWhatWasSetAside,
+        ExpectDuplicatesToBeListed,
+        ExpectAttemptsToMoveOn,
+        ExpectBlockedBatchesToBeDecided,
+        ExpectStagingToBeRemoved,
+        ExpectUnreadRecordsToBeThere,
+        ExpectSourceToBeTheSame,
+        ExpectTransactionsToEnd,
+        ExpectUnreadRecordsToLast,
+        ExpectLagWithinDeadline,
+    )
+}
+
+
+def judge(questions: Sequence[Question]) -> list[CheckResult]:
+    """Return one result for each question, in their order. Changes nothing (I6).
+
+    One that nobody could answer has not run; one with nothing to judge is empty. Both have not passed.
+    """
+    answered = [each for each in questions if each.facts and not each.unanswered]
+    validations = _validate(answered) if answered else {}
+    return [_conclude(each, validations.get(each.check)) for each in questions]
+
+
+def _validate(questions: Sequence[Question]) -> dict[LedgerCheck, ExpectationValidationResult]:
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    table = build_table(questions)
+    batch = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="ledger")
+    suite = gx.ExpectationSuite("ledger", expectations=[EXPECTATIONS[each.check].of(each) for each in questions])
+    validation = batch.validate(suite, result_format=_RESULT_FORMAT)
+    return {LedgerCheck(_meta_of(each)["check"]): each for each in validation.results}
+
+
+def build_table(questions: Iterable[Question]) -> pd.DataFrame:
+    """Return a row for each fact: its subject, and its value in the column of its question."""
+    return pd.DataFrame(
+        [{"subject": fact.subject, each.check.value: float(fact.value)} for each in questions for fact in each.facts]
+    )
+
+
+def _meta_of(result: ExpectationValidationResult) -> dict[str, Any]:
+    return dict((result.expectation_config and result.expectation_config.meta) or {})
+
+
+def _conclude(question: Question, validation: ExpectationValidationResult | None) -> CheckResult:
+    promise = EXPECTATIONS[question.check].promise()
+    if question.unanswered:
+        return _result(question, Outcome.NOT_RUN, f"could not be asked: {question.unanswered}")
+    if validation is None:
+        return _result(question, Outcome.EMPTY, f"{question.scope}: nothing to judge")
+    broken = validation.exception_info.get("exception_message")
+    if validation.exception_info.get("raised_exception") or "unexpected_count" not in validation.result:
+        return _result(question, Outcome.NOT_RUN, f"could not be judged: {broken}")
+    if validation.success:
+        return _result(question, Outcome.PASSED, f"{question.scope}: {promise}", validation)
+    return _result(question, Outcome.FAILED, "; ".join(question.tell_excesses()), validation)
+
+
+def _result(
+    question: Question, outcome: Outcome, detail: str, validation: ExpectationValidationResult | None = None
+) -> CheckResult:
+    observed: dict[str, Any] = {"facts": len(question.facts), "limit": question.limit}
+    if outcome is Outcome.FAILED:
+        subjects = [each.subject for each in question.excesses[:FINDINGS_SHOWN]]
+        observed |= {"findings": len(question.excesses), "subjects": subjects}
+    stored = None if validation is None else _shorten(validation)
+    return CheckResult(question.check.value, outcome, detail, observed, question.check.severity, Suite.LEDGER, stored)
+
+
+def _shorten(validation: ExpectationValidationResult) -> dict[str, Any]:
+    """Return the result as Great Expectations serialises it, without its lists of everything that was unexpected."""
+    document: dict[str, Any] = dict(validation.to_json_dict())
+    counts = ("element_count", "unexpected_count", "missing_count", "partial_unexpected_index_list")
+    document["result"] = {name: document["result"][name] for name in counts if name in document["result"]}
+    return document

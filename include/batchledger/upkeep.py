@@ -1,0 +1,138 @@
+"""The audit of the ledger and housekeeping, with concrete adapters: one pass each, for Airflow and the command line."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from batchledger.alerting import tell
+from batchledger.audit_facts import ask_findings, ask_open_batches, ask_proof, ask_staging, leave_unproved
+from batchledger.batch import Decision
+from batchledger.conditions import find_conditions
+from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.errors import BatchledgerError, UnsettledError
+from batchledger.health import describe_duration, survey
+from batchledger.housekeeping import Housekeeping, Keeping, choose_forgetting, find_orphaned
+from batchledger.ledger.audits import find_window, load_work, store_audit
+from batchledger.ledger.history import load_published_history
+from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger_audit import AuditLimits, LedgerAudit, Question, find_own
+from batchledger.ports import Sink
+from batchledger.proof import prove
+from batchledger.window import Coverage, Window
+from batchledger.wiring import build_alerting, build_platform, ledger_dsn, verify_pipeline
+
+logger = logging.getLogger(__name__)
+
+HOUSEKEEPER = "batchledger housekeeping"
+
+
+def audit_and_tell(pipeline: PipelineConfig, newest: int | None = None) -> LedgerAudit:
+    """Audit a pipeline now, and tell what has begun and what is over. The results are stored before anything is sent.
+
+    Raises what ``audit_pipeline`` does, and nothing because of a channel.
+    """
+    audit = audit_pipeline(pipeline, datetime.now(UTC), newest)
+    tell(build_alerting(pipeline), audit.findings, audit.audited_at)
+    return audit
+
+
+def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None = None) -> LedgerAudit:
+    """Prove a pipeline and look at what is going on; store the results, and return what people are to know.
+
+    With ``newest`` only what its newest batches have published is proved, 0 is the whole history; without it, the
+    pipeline file says how much. Raises ServiceUnavailableError when the ledger does not answer; a Kafka that does not
+    is a result.
+    """
+    # Great Expectations costs seconds that the other commands need not pay.
+    from batchledger.checks.ledger_audit import judge
+
+    dsn, limits = ledger_dsn(pipeline), AuditLimits()
+    platform, alerting = build_platform(pipeline), build_alerting(pipeline)
+    coverage, questions = _ask_history(pipeline, platform.sink, pipeline.audit.newest if newest is None else newest)
+    work = load_work(dsn, pipeline.name)
+    questions.append(ask_open_batches(pipeline.name, work.batches, now, limits))
+    questions.append(ask_staging(work.tables, now, limits))
+    # The ledger before the source, so that a batch that is published meanwhile is no loss.
+    stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)
+    shared = find_conditions(stored, health, alerting.deadlines, now)
+    questions += ask_findings(shared, health, alerting.deadlines, now)
+    checks = judge(questions)
+    store_audit(dsn, pipeline.name, now, checks)
+    findings = shared + find_own(pipeline.name, questions, checks, coverage)
+    return LedgerAudit(pipeline.name, now, coverage, tuple(checks), findings)
+
+
+def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
+    """Remove what is left behind in the ledger of every pipeline file; a dry run only says what it would remove.
+
+    A file that is refused is left out, and nothing of its quarantine is removed. When a ledger does not answer, the
+    others are done first. Raises ServiceUnavailableError.
+    """
+    pipelines_by_dsn: dict[str, list[PipelineConfig]] = defaultdict(list)
+    failures: list[BatchledgerError] = []
+    for path in find_pipeline_files():
+        try:
+            pipeline = read_pipeline_file(path)
+            pipelines_by_dsn[ledger_dsn(pipeline)].append(pipeline)
+        except BatchledgerError as error:
+            logger.warning("%s is left out: %s", path.stem, error)
+    done = []
+    for dsn, pipelines in pipelines_by_dsn.items():
+        keeps = {each.name: each.quarantine.keep for each in pipelines if each.quarantine}
+        try:
+            done.append(tidy(PostgresHousekeeping(dsn, is_dry_run), [each.name for each in pipelines], keeps))
+        except BatchledgerError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return done
+
+
+def tidy(
+    house: PostgresHousekeeping,
+    pipelines: Sequence[str],
+    keep_seconds_by_pipeline: Mapping[str, float],
+    keeping: Keeping | None = None,
+) -> Housekeeping:
+    """Remove what is left behind in one ledger. ``keep_seconds_by_pipeline``: how long quarantine keeps records."""
+    kept, found = keeping or Keeping(), house.look()
+    removals = house.drop_staging(find_orphaned(found.tables, found.now))
+    for pipeline, open_planned_at in found.open_planned_at.items():
+        removals.append(house.forget_keys(pipeline, choose_forgetting(found.now, open_planned_at)))
+        if pipeline in keep_seconds_by_pipeline:
+            keep = timedelta(seconds=keep_seconds_by_pipeline[pipeline])
+            decision = Decision(HOUSEKEEPER, f"quarantine.keep: {describe_duration(keep)}")
+            removals.append(house.drop_quarantined(pipeline, found.now - keep, decision))
+        removals.append(house.strip_validations(pipeline, kept.validations))
+        removals.append(house.forget_audits(pipeline, found.now - kept.audits))
+        removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
+    for each in removals:
+        if each.count:
+            logger.info(
+                "%s %s of %s: %d",
+                "would remove" if house.is_dry_run else "removed",
+                each.kind,
+                each.subject,
+                each.count,
+            )
+    return Housekeeping(
+        tuple(pipelines),
+        tuple(each for each in removals if each.count or not each.is_complete),
+        tuple(each.name for each in found.tables if each.is_unknown),
+    )
+
+
+def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:
+    """Prove the history, or what the newest batches have published of it where there are more."""
+    dsn, name = ledger_dsn(pipeline), pipeline.name
+    since = find_window(dsn, name, newest) if newest else None
+    try:
+        if since is None:
+            return Coverage(), list(ask_proof(verify_pipeline(pipeline), Coverage()))
+        window = Window(since, partial(load_published_history, dsn, name), partial(sink.count_target, name))
+        verification = prove(name, window.load, window.count, pipeline.sink.mode)
+        return window.coverage, list(ask_proof(verification, window.coverage))
+    except UnsettledError as error:
+        return Coverage(since), list(leave_unproved(str(error)))

@@ -1,0 +1,72 @@
+"""The DAGs of the audit and of housekeeping: parsed with every service down, and thin."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.conftest import ROOT
+from tests.support import SCHEMA
+
+REPORT = """
+import json, sys
+sys.path.insert(0, {dags!r})
+import airflow.sdk
+before = set(sys.modules)
+import housekeeping, ledger_audit
+found = [*vars(housekeeping).values(), *vars(ledger_audit).values()]
+dags = [each for each in found if isinstance(each, airflow.sdk.DAG)]
+print(json.dumps({{
+    dag.dag_id: {{
+        "tasks": {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}},
+        "settings": [dag.catchup, dag.max_active_runs, sorted(dag.tags)],
+        "params": dag.params.validate(),
+        "modules": sorted(set(sys.modules) - before),
+    }}
+    for dag in dags
+}}))
+"""
+HEAVY = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "adbc_driver_postgresql", "pyarrow", "grpc"}
+
+
+def parse(folder: Path) -> dict:  # type: ignore[type-arg]
+    """Import the DAG files in a process of its own, where nothing is preloaded and no service can be reached."""
+    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder)}
+    code = REPORT.format(dags=str(ROOT / "dags"))
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report: dict = json.loads(done.stdout.splitlines()[-1])  # type: ignore[type-arg]
+    return report
+
+
+def write_pipeline(folder: Path, name: str) -> None:
+    content = {"name": name, "source": {"topics": [name], "schema": SCHEMA}, "sink": {"table": name}}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+
+def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(tmp_path: Path) -> None:
+    """A refused file too: its task says why, and harms no other."""
+    for name in ("orders", "clicks"):
+        write_pipeline(tmp_path, name)
+    (tmp_path / "not a pipeline.yaml").write_text("name: [")
+    report = parse(tmp_path)
+    assert report["batchledger-ledger-audit"]["tasks"] == {"clicks": [], "not_a_pipeline": [], "orders": []}
+    assert report["batchledger-housekeeping"]["tasks"] == {"tidy": []}
+
+
+def test_both_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, "orders")
+    report = parse(tmp_path)
+    for found in report.values():
+        assert found["settings"] == [False, 1, ["batchledger", "upkeep"]]
+        assert HEAVY.isdisjoint(found["modules"])
+    assert report["batchledger-ledger-audit"]["params"] == {"newest": None}
+
+
+def test_no_pipeline_can_have_the_name_of_one_of_them(tmp_path: Path) -> None:
+    """The id of a pipeline's DAG is its name, which has no hyphen."""
+    ids = list(parse(tmp_path))
+    assert ["-" in each for each in ids] == [True, True]
