@@ -1,0 +1,53 @@
+"""Results of checks as Great Expectations' own renderers show them, from what the ledger has stored of them.
+
+The stored results hold no values of records, so the tables hold none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from great_expectations.core import ExpectationValidationResult
+from great_expectations.exceptions import ExpectationNotFoundError
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.registry import get_expectation_impl
+from great_expectations.render.renderer.content_block import ValidationResultsTableContentBlockRenderer
+from great_expectations.render.view import DefaultJinjaComponentView
+from markupsafe import Markup
+
+from batchledger.checking import CheckResult, Outcome
+
+# Imported so that Great Expectations knows their classes by type.
+from batchledger.checks import expectations, statistics  # noqa: F401
+
+
+def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
+    """Return the table of Great Expectations over the checks that passed or failed; None when there is none.
+
+    Left out is what says nothing of the data (a check that could not run, or had nothing to judge, which Great
+    Expectations would call a failure and a success), and an expectation whose class is not loaded. ``prefix`` begins
+    the ids of the elements.
+    """
+    judged = [each for each in checks if each.outcome in (Outcome.PASSED, Outcome.FAILED)]
+    results = [restore(each.validation) for each in judged if each.validation and _is_known(each.validation)]
+    if not results:
+        return None
+    block: Any = ValidationResultsTableContentBlockRenderer.render(results)
+    html = DefaultJinjaComponentView().render({"content_block": block.to_json_dict()})
+    # Great Expectations escapes what it is given. Ids are unique on a page with several tables.
+    return Markup(html.replace('id="content-block', f'id="{prefix}'))  # noqa: S704
+
+
+def restore(validation: Mapping[str, Any]) -> ExpectationValidationResult:
+    """Return the result that was stored as Great Expectations had serialised it."""
+    parts = dict(validation)
+    return ExpectationValidationResult(
+        **{**parts, "expectation_config": ExpectationConfiguration(**parts["expectation_config"])}
+    )
+
+
+def _is_known(validation: Mapping[str, Any]) -> bool:
+    try:
+        get_expectation_impl(validation["expectation_config"]["type"])
+    except ExpectationNotFoundError:
+        return False
+    return True
