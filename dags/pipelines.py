@@ -1,4 +1,4 @@
-"""One DAG per pipeline file: plan, stage, audit, publish, alerts, and the next run when records were left behind."""
+"""One DAG per pipeline file: plan, stage, audit, publish, report, and the next run when records were left behind."""
 
 import re
 from datetime import timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, dag, task
 
-from batchledger import airflow_tasks, airflow_triggers
+from batchledger import airflow_links, airflow_tasks, airflow_triggers
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.errors import ConfigurationError
 
@@ -47,7 +47,9 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
         def report() -> None:
             airflow_tasks.report(pipeline)
 
-        published = publish(audit(stage(plan())))
+        audited = audit(stage(plan()))
+        audited.operator.operator_extra_links = (airflow_links.DataDocsLink(),)
+        published = publish(audited)
         airflow_tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
         published >> report()
 

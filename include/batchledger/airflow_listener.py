@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 PRELOADED = (
     "batchledger.upkeep",
+    "batchledger.docs.site",
     "batchledger.checks.integrity",
     "batchledger.checks.rows",
     "batchledger.checks.ledger_audit",

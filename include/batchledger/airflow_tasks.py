@@ -103,13 +103,17 @@ def keep_house() -> None:
 
 
 def report(pipeline: "PipelineConfig") -> None:
-    """Tell people what has begun and what is over; the batch is as it was, whatever a channel does."""
+    """Tell people what has begun and what is over, then bring Data Docs up to date.
+
+    The batch is as it was, whatever becomes of a channel or a page.
+    """
     from batchledger import alerting
     from batchledger.wiring import build_alerting, build_platform
 
     with _in_airflow_terms():
         told = alerting.report(build_platform(pipeline), build_alerting(pipeline))
     logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
+    _write_docs(pipeline)
 
 
 def fail(error: BatchledgerError) -> None:
@@ -143,6 +147,16 @@ class CatchUpOperator(TriggerDagRunOperator):
             raise AirflowSkipException(f"one batch was asked for; {left} records wait for the next run")
         self.log.info("%d records were left behind; the next run starts now", left)
         super().execute(context)
+
+
+def _write_docs(pipeline: "PipelineConfig") -> None:
+    """Pages are a courtesy: one that cannot be written is told in the log, and made by a later run."""
+    try:
+        from batchledger.docs.site import build_docs
+
+        build_docs(pipeline)
+    except Exception:
+        logger.exception("the pages of %s could not be written; later with: batchledger docs", pipeline.name)
 
 
 def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":

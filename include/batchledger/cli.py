@@ -20,6 +20,7 @@ from batchledger import (
     alert_display,
     decision_commands,
     display,
+    docs_commands,
     quarantine_commands,
     record_commands,
     replay_commands,
@@ -42,6 +43,7 @@ app.command()(commands.down)
 app.command()(torture_commands.torture)
 app.command()(replay_commands.replay)
 app.command()(record_commands.records)
+app.command()(docs_commands.docs)
 app.command()(upkeep_commands.audit)
 app.command()(upkeep_commands.housekeeping)
 app.add_typer(alert_commands.app, name="alerts")

@@ -12,6 +12,7 @@ def environment(home: Home) -> dict[str, str]:
         "AIRFLOW_HOME": str(home.local / "airflow"),
         "AIRFLOW_CONFIG": str(home.local / "airflow" / "airflow.cfg"),
         "BATCHLEDGER_PIPELINES": str(home.pipelines),
+        "BATCHLEDGER_DOCS": str(home.local / "docs"),
         **without_proxy(),
     }
 

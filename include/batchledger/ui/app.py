@@ -1,0 +1,95 @@
+"""Data Docs behind Airflow's login: reads files of the docs folder, and nothing else.
+
+Airflow guards no route of a plugin, so each of these asks for a user itself: who may see the DAG of a pipeline may see
+its pages. The names in a URL are matched whole before a path is made of them, so none leads out of the folder.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, status
+from fastapi import Path as InPath
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from batchledger.docs.folder import DocsFolder
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Pipeline = Annotated[str, InPath(alias="dag_id")]
+
+
+def build_app() -> FastAPI:
+    """Return the application that the plugin mounts under ``/batchledger``."""
+    app = FastAPI(
+        title="Batchledger",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
+    )
+    of_pipeline = [Depends(requires_access_dag("GET"))]
+    app.get("/docs")(_redirect_to_index)
+    app.get("/docs/")(_redirect_to_index)
+    app.get("/docs/index.html")(_show_index)
+    app.get("/docs/{dag_id}", dependencies=of_pipeline)(_redirect_to_history)
+    app.get("/docs/{dag_id}/", dependencies=of_pipeline)(_redirect_to_history)
+    app.get("/docs/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(_redirect_to_batch)
+    app.get("/docs/{dag_id}/{page}", dependencies=of_pipeline)(_show_page)
+    return app
+
+
+def _redirect_to_index() -> RedirectResponse:
+    return RedirectResponse("/batchledger/docs/index.html")
+
+
+def _show_index() -> HTMLResponse:
+    return _send(DocsFolder.of_environment().index, "batchledger docs")
+
+
+def _redirect_to_history(pipeline: Pipeline) -> RedirectResponse:
+    _find(pipeline, "index")
+    return RedirectResponse(f"/batchledger/docs/{pipeline}/index.html")
+
+
+def _redirect_to_batch(pipeline: Pipeline, run_id: str) -> RedirectResponse:
+    """Lead from a run to the batch that it worked on last."""
+    _find(pipeline, "index")
+    summary = DocsFolder.of_environment().read_summary(pipeline) or {}
+    batch_id = summary.get("batch_by_run", {}).get(run_id)
+    if batch_id is None:
+        raise _missing(f"batchledger docs {pipeline}")
+    return RedirectResponse(f"/batchledger/docs/{pipeline}/{int(batch_id)}.html")
+
+
+def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
+    return _send(_find(pipeline, page), f"batchledger docs {pipeline}")
+
+
+def _find(pipeline: str, page: str) -> Path:
+    file = DocsFolder.of_environment().find_page(pipeline, page)
+    if file is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such page")
+    return file
+
+
+def _send(file: Path, command: str) -> HTMLResponse:
+    try:
+        return HTMLResponse(file.read_text(encoding="utf-8"), headers=_HEADERS)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _missing(command) from error
+
+
+def _missing(command: str) -> HTTPException:
+    return HTTPException(
+        status.HTTP_404_NOT_FOUND,
+        "this page was not written yet, or its batch is older than those that are kept. The report task of each run "
+        f"writes pages; so does: {command}",
+    )
