@@ -6,12 +6,11 @@ folder of the pages, and a run is as it was whatever becomes of them.
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from batchledger.batch import BatchState
 from batchledger.checks.requested import build_checks
 from batchledger.config import PipelineConfig
 from batchledger.docs.folder import DocsFolder, write_page
@@ -55,15 +54,19 @@ def write_docs(
     Raises what ``load`` does, and OSError. May be repeated, also by several processes at once.
     """
     written = 0
+    stamps = {each.batch_id: make_stamp(each) for each in batches}
     for figures in reversed(batches):
-        stamp = make_stamp(figures)
+        stamp = stamps[figures.batch_id]
         if folder.read_stamp(pipeline, figures.batch_id) != stamp:
             page = write_batch(load(figures.batch_id), figures, stamp)
             write_page(folder.page_of(pipeline, figures.batch_id), page)
             written += 1
-    write_page(folder.history_of(pipeline), write_history(pipeline, batches))
     removed = folder.prune(pipeline, [each.batch_id for each in batches])
-    folder.write_summary(pipeline, _summarise(pipeline, batches))
+    summary = _summarise(pipeline, batches, stamps.values())
+    if summary != folder.read_summary(pipeline):
+        write_page(folder.history_of(pipeline), write_history(pipeline, batches))
+        # Last of the pipeline's, because it says that the others are there.
+        folder.write_summary(pipeline, summary)
     write_page(folder.index, write_index(folder.list_summaries()))
     built = Built(pipeline, written, len(batches) - written, removed, str(folder.history_of(pipeline)))
     logger.info("%s: %d pages written, %d were current, %d removed", pipeline, written, built.current, removed)
@@ -83,10 +86,11 @@ def _load_own_expectations(pipeline: PipelineConfig) -> None:
         logger.warning("%s: results of some checks are told without their own words: %s", pipeline.name, error)
 
 
-def _summarise(pipeline: str, batches: Sequence[BatchFigures]) -> dict[str, Any]:
+def _summarise(pipeline: str, batches: Sequence[BatchFigures], stamps: Iterable[str]) -> dict[str, Any]:
     newest = batches[-1] if batches else None
     return {
         "pipeline": pipeline,
+        "stamp": hashlib.sha256("".join(stamps).encode()).hexdigest()[:24],
         "newest": newest
         and {
             "batch_id": newest.batch_id,
@@ -94,7 +98,6 @@ def _summarise(pipeline: str, batches: Sequence[BatchFigures]) -> dict[str, Any]
             "planned_at": f"{newest.planned_at:%Y-%m-%d %H:%M:%S} UTC",
             "failing": list(newest.failing),
         },
-        "blocked": [each.batch_id for each in batches if each.state is BatchState.BLOCKED],
         # A later batch of the same run is what became of it.
         "batch_by_run": {run: each.batch_id for each in batches for run in (each.planned_by, *each.runs)},
     }
