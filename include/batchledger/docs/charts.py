@@ -144,7 +144,7 @@ _PANELS: dict[str, Callable[[Axes, Sequence[BatchFigures]], None]] = {
     "Checks, % of those asked for": _checks,
     "Duplicates": _duplicates,
     "Quarantined": _quarantined,
-    "Offsets without a record": _holes,
+    "Holes": _holes,
     "Seconds from planned to published": _duration,
 }
 

@@ -1,0 +1,90 @@
+"""Data Docs in a real Airflow: who may read them, and what leads from a run to the page of its batch."""
+
+import httpx
+import pytest
+
+from batchledger.airflow_api import AirflowApi, Run
+from tests.e2e.runs import batches_of, run_to_the_end, task_states
+from tests.support import TestPipeline, Workplace, wait_until
+
+
+def ask(airflow: AirflowApi, address: str, **request: object) -> httpx.Response:
+    """Ask without the login that the API has."""
+    return httpx.get(f"{airflow.url}{address}", timeout=30, trust_env=False, **request)  # type: ignore[arg-type]
+
+
+def token_of(airflow: AirflowApi) -> str:
+    return airflow.client.headers["Authorization"].removeprefix("Bearer ")
+
+
+def link_of(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> str | None:
+    """What the button of the audit task leads to."""
+    found = airflow.client.get(f"/api/v2/dags/{pipeline.name}/dagRuns/{run.run_id}/taskInstances/audit/links").json()
+    link: str | None = found["extra_links"]["Data Docs"]
+    return link
+
+
+def address_of(link: str | None, airflow: AirflowApi) -> str:
+    assert link is not None
+    return link.removeprefix(airflow.url)
+
+
+@pytest.fixture
+def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, Run]:
+    """A pipeline with one batch, published by Airflow."""
+    pipeline = workplace.create()
+    pipeline.send(20)
+    (run,) = run_to_the_end(airflow, pipeline)
+    assert task_states(airflow, pipeline, run)["report"] == "success"
+    return pipeline, run
+
+
+def test_button_of_the_audit_leads_to_the_page_of_the_batch_which_only_users_can_read(
+    airflow: AirflowApi, published: tuple[TestPipeline, Run]
+) -> None:
+    pipeline, run = published
+    (batch,) = batches_of(pipeline)
+    page = address_of(link_of(airflow, pipeline, run), airflow)
+    assert page == f"/batchledger/docs/{pipeline.name}/{batch.batch_id}"
+    history, of_run = f"/batchledger/docs/{pipeline.name}/index.html", f"/batchledger/docs/{pipeline.name}/runs"
+    for address in (page, history, f"{of_run}/{run.run_id}", "/batchledger/docs/index.html", "/batchledger/docs"):
+        refused = ask(airflow, address)
+        assert (refused.status_code, pipeline.name in refused.text) == (401, False)
+        forged = ask(airflow, address, headers={"Authorization": "Bearer forged"})
+        assert forged.status_code in (401, 403)
+        allowed = ask(airflow, address, cookies={"_token": token_of(airflow)}, follow_redirects=True)
+        assert (allowed.status_code, pipeline.name in allowed.text) == (200, True)
+    shown = ask(airflow, f"{of_run}/{run.run_id}", cookies={"_token": token_of(airflow)}, follow_redirects=True)
+    assert f"batch {batch.batch_id}" in shown.text
+    assert "Each (topic, partition, offset) is staged once." in shown.text
+
+
+def test_no_address_reads_a_file_outside_of_the_folder(
+    airflow: AirflowApi, published: tuple[TestPipeline, Run]
+) -> None:
+    pipeline, _ = published
+    cookies = {"_token": token_of(airflow)}
+    for way in ("..%2f..%2fconnections.json", "%2e%2e/%2e%2e/connections.json", "..%2f..%2fpgpass", "summary.json"):
+        answer = ask(airflow, f"/batchledger/docs/{pipeline.name}/{way}", cookies=cookies)
+        assert answer.status_code == 404, way
+        assert "password" not in answer.text
+
+
+def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    check = {"type": "expect_column_values_to_be_between", "column": "number", "max_value": 3}
+    pipeline = workplace.create(checks=[check])
+    pipeline.send(20)
+    (run,) = run_to_the_end(airflow, pipeline)
+    assert task_states(airflow, pipeline, run)["audit"] == "failed"
+    address = address_of(link_of(airflow, pipeline, run), airflow)
+
+    def written() -> bool:
+        return ask(airflow, address, cookies={"_token": token_of(airflow)}).status_code == 200
+
+    wait_until(written, 60)
+    html = ask(airflow, address, cookies={"_token": token_of(airflow)}).text
+    assert "blocked" in html
+    assert "expect_column_values_to_be_between(number)" in html
+    assert f"batchledger records {pipeline.name}" in html
