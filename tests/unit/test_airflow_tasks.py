@@ -193,6 +193,27 @@ def test_report_tells_what_it_finds_and_fails_for_no_channel(world: World, monke
     alerts = Alerting(PIPELINE, incidents, ("ops",), open_nothing, clock=lambda: STARTED)
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: alerts)
+    monkeypatch.setattr("batchledger.docs.site.build_docs", lambda _: None)
     airflow_tasks.report(CONFIG)
     assert [each.condition.batch_id for each in incidents.list_open(PIPELINE)] == [2]
     assert [each.error for each in incidents.find_failures(PIPELINE, ["ops"])] == ["no connection ops"]
+
+
+def test_report_tells_first_then_writes_pages_and_fails_for_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong with the pages, of which some rendering is not ours."""
+    order: list[str] = []
+    incidents = MemoryIncidents(world.database)
+    alerts = Alerting(PIPELINE, incidents, (), lambda _: pytest.fail("there is no channel"), clock=lambda: STARTED)
+
+    def fail(_: object) -> None:
+        order.append("pages")
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
+    monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: order.append("alerts") or alerts)
+    monkeypatch.setattr("batchledger.docs.site.build_docs", fail)
+    airflow_tasks.report(CONFIG)
+    assert order == ["alerts", "pages"]
+    assert "could not be written; later with: batchledger docs" in caplog.text
