@@ -183,7 +183,7 @@ class MemoryDecisions:
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
                 require_checked(pipeline, rewind, _held(tables, pipeline))
-                effect |= effects.emptying(_truncate(tables, pipeline, truncate))
+                effect |= effects.emptying(_truncate(tables, pipeline, truncate), rewind.given_up)
             tables.epochs[pipeline] = rewind.epoch + 1
             for partition, each in positions.items():
                 back = offsets.get(partition, each.next_offset)
