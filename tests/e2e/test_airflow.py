@@ -7,9 +7,11 @@ import pytest
 from batchledger.airflow_api import AirflowApi
 from batchledger.batch import BatchState
 from tests.conftest import TestServices
-from tests.e2e.runs import run_to_the_end, task_states
+from tests.e2e.runs import PATIENT, run_to_the_end, task_states
 from tests.endpoints import free_port, serve_webhook
 from tests.support import Workplace
+
+pytestmark = PATIENT
 
 
 def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:
