@@ -125,15 +125,26 @@ def test_check_of_the_table_is_judged_without_rows(success: bool, outcome: Outco
 
 @pytest.mark.parametrize("of_each_metric", [False, True])
 def test_check_that_broke_is_neither_passed_nor_failed(of_each_metric: bool) -> None:
-    info: dict[str, Any] = {"raised_exception": True, "exception_message": 'The column "b" does not exist.\nmore'}
+    message = 'Error: The column "b" in BatchData does not exist.\nmore'
+    info: dict[str, Any] = {"raised_exception": True, "exception_message": message}
     found = judged(IN_SET, False, {}, {"metric": info} if of_each_metric else info).result
     assert (found.outcome, found.blocks) == (Outcome.NOT_RUN, True)
-    assert found.detail == 'could not run: The column "b" does not exist.'
+    assert found.detail == 'could not run: column "b" in BatchData does not exist'
 
 
 def test_value_that_the_database_quotes_is_not_told() -> None:
     message = f'(psycopg.errors.InvalidTextRepresentation) invalid input syntax for type integer: "{SECRET}"\n[SQL: …]'
     assert explain_exception(message) == "the database refuses a value with InvalidTextRepresentation"
+
+
+def test_error_of_unknown_text_is_told_by_its_name() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "x.py", line 1, in parse\n'
+        f"dateutil.parser._parser.ParserError: Unknown string format: {SECRET}\n"
+        f"great_expectations.exceptions.exceptions.MetricResolutionError: Unknown string format: {SECRET}\n"
+    )
+    assert explain_exception(f"Unknown string format: {SECRET}", traceback) == "it ended with ParserError"
+    assert explain_exception(SECRET) == "it ended with an error"
 
 
 def test_fault_of_a_statement_is_told() -> None:
