@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from great_expectations.core import ExpectationValidationResult
+from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
 
 from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.checks.outcomes import explain, explain_exception
@@ -28,6 +31,7 @@ def failing(*offsets: int) -> dict[str, Any]:
     return {
         "element_count": 10,
         "unexpected_count": len(offsets),
+        "unexpected_percent": min(100.0, 12.5 * len(offsets)),
         "missing_count": 2,
         "partial_unexpected_list": [SECRET],
         "partial_unexpected_counts": [{"value": SECRET, "count": 1}],
@@ -80,6 +84,32 @@ def test_no_value_of_a_record_is_kept() -> None:
 def test_observed_mean_is_kept_and_an_observed_value_is_not(check: RequestedCheck, is_kept: bool) -> None:
     found = judged(check, False, {"observed_value": 77.125}).result
     assert ("77.125" in json.dumps([found.detail, found.observed, found.validation])) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("check", "result", "info"),
+    [
+        (IN_SET, failing(9, 4), FINE),
+        (MEAN, {"observed_value": 3.0}, FINE),
+        (MOST, {"observed_value": 3.0}, FINE),
+        (IN_SET, {}, {"raised_exception": True, "exception_message": "odd", "exception_traceback": "odd"}),
+    ],
+)
+def test_data_docs_can_be_made_of_what_is_stored(
+    check: RequestedCheck, result: Mapping[str, Any], info: Mapping[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = json.loads(json.dumps(judged(check, False, result, info).result.validation))
+    config = ExpectationConfiguration(**stored.pop("expectation_config"))
+    suite = ExpectationSuiteValidationResult(
+        success=False,
+        results=[ExpectationValidationResult(expectation_config=config, **stored)],
+        suite_name="orders",
+        statistics={"evaluated_expectations": 1, "successful_expectations": 0},
+        meta={"run_id": {"run_name": "run", "run_time": "2026-11-21T00:00:00+00:00"}},
+    )
+    page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(suite))
+    assert "Failed" in page
+    assert "error" not in caplog.text.lower()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("77.5")])

@@ -57,7 +57,9 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?P<name>\w+)(?::|$)", re.MULTILINE)
 
 def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, limit: int) -> JudgedCheck:
     """Return what came of a check over so many ``rows``; up to ``limit`` failing rows were asked for."""
-    counts = {name: result.result[name] for name in _COUNTS if result.result.get(name) is not None}
+    # Without the number of elements it counts distinct values, and pages of Great Expectations expect the shares too.
+    is_of_rows = result.result.get("element_count") is not None
+    counts = {name: result.result[name] for name in _COUNTS if is_of_rows and result.result.get(name) is not None}
     outcome, detail = _judge(built, result, counts, rows)
     failing = _read_coordinates(result.result.get("partial_unexpected_index_list") or ())
     observed: dict[str, Any] = {"rows": rows, **counts, **_read_observed(built, result)}
@@ -166,6 +168,7 @@ def _reduce(built: BuiltCheck, result: ExpectationValidationResult, counts: Mapp
         "exception_info": {
             "raised_exception": error is not None,
             "exception_message": error,
-            "exception_traceback": None,
+            # Its page cannot be rendered without a text.
+            "exception_traceback": None if error is None else "",
         },
     }
