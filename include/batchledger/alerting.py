@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 
-from batchledger.conditions import Findings, find_conditions
+from batchledger.conditions import KINDS_OF_A_LOOK, Findings, find_conditions
 from batchledger.errors import BatchledgerError, ChannelError
 from batchledger.health import survey
 from batchledger.incidents import IncidentKind, Message, Notification, Settlement, describe_failing_channels
@@ -59,15 +59,20 @@ class Told:
 
 
 def look(platform: Platform, alerting: Alerting, now: datetime) -> Findings:
-    """Return what people are to know of the pipeline; whoever has found more adds it, and ``tell`` takes the sum."""
+    """Return what people are to know of the pipeline now."""
     stored = alerting.incidents.load_facts(alerting.pipeline)
     return find_conditions(stored, survey(platform, now), alerting.deadlines, now)
 
 
-def report(platform: Platform, alerting: Alerting) -> Told:
-    """Look at the pipeline, and tell what has begun and what is over."""
+def report(platform: Platform, alerting: Alerting, more: Findings | None = None) -> Told:
+    """Look at the pipeline, and tell what has begun and what is over.
+
+    ``more`` is what an audit has found besides. Of the kinds that a look finds itself nothing is taken from it: two
+    that judge by limits or subjects of their own would end each other's incidents.
+    """
     now = alerting.clock()
-    return tell(alerting, look(platform, alerting, now), now)
+    besides = (more or Findings()).without(KINDS_OF_A_LOOK)
+    return tell(alerting, look(platform, alerting, now) + besides, now)
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:

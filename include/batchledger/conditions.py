@@ -21,6 +21,7 @@ FAILURES_TO_TELL = 2
 # Retention deletes whole segments, so the last quarter of its time is the time to act.
 EXPIRY_SHARE = 0.25
 CHECKS_TOLD = 20
+NAMES_IN_TITLE = 2
 
 _OF_LEDGER = frozenset(
     {
@@ -34,6 +35,7 @@ _OF_LEDGER = frozenset(
 )
 _OF_SOURCE = frozenset({IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED})
 _OF_THREATS = frozenset({IncidentKind.STUCK_TRANSACTION, IncidentKind.EXPIRY_NEAR, IncidentKind.LAG})
+KINDS_OF_A_LOOK = _OF_LEDGER | _OF_SOURCE | _OF_THREATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class Findings:
 
     found: tuple[Condition, ...] = ()
     looked_for: frozenset[IncidentKind] = field(default_factory=frozenset)
+
+    def without(self, kinds: frozenset[IncidentKind]) -> "Findings":
+        """Return what is of other kinds."""
+        return Findings(tuple(each for each in self.found if each.kind not in kinds), self.looked_for - kinds)
 
     def __add__(self, other: "Findings") -> "Findings":
         return Findings(self.found + other.found, self.looked_for | other.looked_for)
@@ -92,8 +98,9 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
 
 def _blocked(facts: BatchFacts) -> Condition:
     batch, failed = facts.batch, [each for each in facts.checks if each.blocks]
-    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    title = f"blocked — {failed[0].name}{more}" if failed else "blocked"
+    names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
+    more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
+    title = f"blocked — {names}{more}" if failed else "blocked"
     offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
     lines = (
         f"{batch.label} stays invisible: {offsets}",

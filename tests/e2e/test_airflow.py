@@ -42,9 +42,7 @@ def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Work
     pipeline = workplace.create()
     (run,) = run_to_the_end(airflow, pipeline)
     assert run.state == "success"
-    states = task_states(airflow, pipeline, run)
-    assert states.pop("report") == "success"
-    assert set(states.values()) == {"skipped"}
+    assert {name for name, state in task_states(airflow, pipeline, run).items() if state != "skipped"} == {"report"}
 
 
 def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
@@ -85,7 +83,7 @@ def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
         states = task_states(airflow, pipeline, run)
         assert (run.state, states["audit"], states["report"]) == ("failed", "failed", "success")
         (told,) = endpoint.received
-    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes"
+    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — balance_closes, no_unexplained_holes"
     assert told["run_url"] == f"{airflow.url}/dags/{pipeline.name}/runs/{quote(run.run_id, safe='')}"
 
 

@@ -52,7 +52,7 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
     spoilt = read_target(pipeline)
     shown = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, dry_run=True)
     assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline, shown)
-    assert set(task_states(airflow, pipeline, shown).values()) == {"skipped"}
+    assert {name for name, state in task_states(airflow, pipeline, shown).items() if state != "skipped"} == {"report"}
     assert read_target(pipeline) == spoilt
     by_offsets = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, reason="wrong rate")
     until = FIRST_DAY + 9 * DAY

@@ -1,9 +1,11 @@
 """Alerts over real services: what is wrong with a real topic arrives at a real endpoint, and is listed."""
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
+from batchledger.batch import BatchState
 from batchledger.errors import BatchBlockedError
 from batchledger.run_batch import run_once
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, free_port, serve_mail, serve_webhook
@@ -39,13 +41,13 @@ def test_blocked_batch_is_told_by_mail_and_webhook_once_and_once_more_when_it_is
     block(pipeline)
     for _ in range(3):
         ask("alerts", "send", pipeline.name)
-    title = f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes"
+    title = f"[batchledger] {pipeline.name}: blocked — balance_closes, no_unexplained_holes"
     assert webhook.titles == mailbox.titles == [title]
     assert f"{pipeline.name}[0]" in mailbox.pages[0]
     (shown,) = ask("alerts", pipeline.name)
     assert (shown["kind"], shown["ended_at"]) == ("blocked", None)
     assert {each["channel"]: each["sent_at"] is not None for each in shown["deliveries"]} == {"ops": True, "mail": True}
-    assert shown["title"] in batchledger("alerts", pipeline.name).stdout
+    assert shown["title"] in " ".join(batchledger("alerts", pipeline.name).stdout.split())
     batch = str(shown["batch_id"])
     assert webhook.received[0]["command"] == f"batchledger batch {batch}"
     ask("accept", batch, "--reason", "a marker, no record")
@@ -53,6 +55,23 @@ def test_blocked_batch_is_told_by_mail_and_webhook_once_and_once_more_when_it_is
     assert (told["ended"], told["sent"]) == ([shown["title"]], 2)
     assert webhook.titles[1].startswith(f"{title}: over after ")
     assert ask("alerts", pipeline.name)[0]["ended_at"] is not None
+
+
+def test_endpoint_that_holds_the_connection_costs_seconds_and_nothing_else(
+    workplace: Workplace, webhook: Webhook, mailbox: Mailbox
+) -> None:
+    """As slow as one likes: it answers when the test is over."""
+    pipeline = workplace.create(partitions=1, alerts=["ops", "mail"])
+    webhook.may_answer.clear()
+    block(pipeline)
+    started = monotonic()
+    (told,) = ask("alerts", "send", pipeline.name)
+    assert monotonic() - started < 25
+    assert (told["sent"], list(told["failed"])) == (1, ["ops"])
+    assert len(mailbox.titles) == 1
+    batch = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert batch is not None
+    assert batch.state is BatchState.BLOCKED
 
 
 def test_loss_is_told_and_stays_open_while_kafka_cannot_be_asked(workplace: Workplace, webhook: Webhook) -> None:
@@ -77,7 +96,7 @@ def test_open_incidents_are_in_status(workplace: Workplace) -> None:
     block(pipeline)
     ask("alerts", "send", pipeline.name)
     found = [each for each in ask("status")["incidents"] if each["pipeline"] == pipeline.name]
-    assert [each["title"] for each in found] == ["blocked — no_unexplained_holes"]
+    assert [each["title"] for each in found] == ["blocked — balance_closes, no_unexplained_holes"]
 
 
 def test_channel_that_does_not_deliver_exits_with_1_and_a_missing_one_with_2(webhook: Webhook) -> None:
