@@ -21,6 +21,7 @@ FAILURES_TO_TELL = 2
 # Retention deletes whole segments, so the last quarter of its time is the time to act.
 EXPIRY_SHARE = 0.25
 CHECKS_TOLD = 20
+NAMES_IN_TITLE = 2
 
 _OF_LEDGER = frozenset(
     {
@@ -97,8 +98,9 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
 
 def _blocked(facts: BatchFacts) -> Condition:
     batch, failed = facts.batch, [each for each in facts.checks if each.blocks]
-    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    title = f"blocked — {failed[0].name}{more}" if failed else "blocked"
+    names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
+    more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
+    title = f"blocked — {names}{more}" if failed else "blocked"
     offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
     lines = (
         f"{batch.label} stays invisible: {offsets}",

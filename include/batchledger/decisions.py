@@ -63,9 +63,10 @@ def accept_loss(
 
 
 def skip(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision, discard: int | None = None) -> Decided:
-    """Give up offsets that could be read, as ``accept_loss`` does it with those that are gone.
+    """Give up offsets that can be read, as ``accept_loss`` does it with those that are gone.
 
-    Each range has to start at the position of its partition and to end at the readable end or before.
+    Each range has to start at the position of its partition and to end at the readable end or before. Where records
+    were lost, that is accepted first.
     """
     return _give_up(platform, DecisionKind.SKIP, ranges, decision, discard)
 
@@ -195,16 +196,29 @@ def _require_allowed(
         )
         rule = "accepted as lost is only what Kafka has removed before it was read, from the stored position on"
     else:
+        _require_not_lost(pipeline, ranges, find_losses(positions, log))
         ends = {each: held.end for each, held in log.log_by_partition.items()}
         unread = [each for each in positions if each.next_offset < ends[each.partition]]
         allowed = [OffsetRange(each.partition, each.next_offset, ends[each.partition]) for each in unread]
         what = f"unread are {describe_ranges(allowed)}" if allowed else f"{pipeline} has read everything there is"
-        rule = "skipped is from the stored position on, up to the readable end; read again by a rewind or a replay"
+        rule = "a skip begins at the stored position and ends at the readable end or before"
     for each in ranges:
         if not any(
             each.start == one.start and each.until <= one.until and each.partition == one.partition for one in allowed
         ):
             raise DecisionRefusedError(f"{each} cannot be given up ({kind}): {what}; {rule}.", range=str(each))
+
+
+def _require_not_lost(pipeline: str, ranges: Sequence[OffsetRange], losses: Sequence[OffsetRange]) -> None:
+    """Raise when a skip would pass for something else than it is: it would hide that records were lost."""
+    for lost in losses:
+        if any(each.partition == lost.partition for each in ranges):
+            raise DecisionRefusedError(
+                f"{lost.partition} cannot be skipped yet: Kafka has removed {lost} before it was read, and a loss is "
+                f'accepted by its name: batchledger accept-loss {pipeline} "{lost}" --reason WHY. Then skip what '
+                "follows.",
+                range=str(lost),
+            )
 
 
 def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
@@ -275,9 +289,7 @@ def _log(platform: Platform, decided: Decided) -> Decided:
     record = decided.record
     if record is not None and decided.is_new and platform.decisions.is_kept:
         where = record.pipeline if record.batch_id is None else f"{record.pipeline}, batch {record.batch_id}"
-        logger.warning(
-            "%s of %s by %s: %s; %s", record.kind, where, record.decided_by, record.reason, dict(record.after or {})
-        )
+        logger.warning("%s of %s by %s: %s", record.kind, where, record.decided_by, record.reason)
     return decided
 
 

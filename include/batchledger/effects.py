@@ -42,9 +42,10 @@ def opening_epoch(epoch: int) -> Effect:
     return Effect({"epoch": epoch}, {"epoch": epoch + 1})
 
 
-def emptying(rows: int) -> Effect:
-    """The target loses all of its rows."""
-    return Effect({"rows": rows}, {"rows": 0})
+def emptying(rows: int, given_up: Sequence[OffsetRange]) -> Effect:
+    """The target loses all of its rows; nobody can read those of ``given_up`` again."""
+    named = {"given_up": [str(each) for each in given_up]} if given_up else {}
+    return Effect({"rows": rows}, {"rows": 0, **named})
 
 
 def dropping(ranges: Sequence[OffsetRange]) -> Effect:

@@ -18,6 +18,8 @@ BALANCE_LINES = (
     "accepted_loss",
 )  # fmt: skip
 
+MOST_COLUMNS = 80
+
 _NUMBERS = (
     "offsets",
     "offsets =",
@@ -59,6 +61,8 @@ def new_table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
+    # Otherwise the title of a narrow table would be broken to its width.
+    table.min_width = min(len(title), MOST_COLUMNS)
     for column in columns:
         is_number = column in _NUMBERS or column.replace(" ", "_") in BALANCE_LINES
         wraps = column in _WRAPPING

@@ -135,8 +135,12 @@ def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -
             f"{describe_ranges(asked) or 'no range at all'}: name each offset once, at least one of them, for example "
             '"orders[3] 1200..1500".'
         )
+    unknown = [each for each in beyond if each.partition not in log.log_by_partition]
+    if unknown:
+        known = ", ".join(str(each) for each in sorted(log.log_by_partition))
+        raise ReplayRefusedError(f"{describe_ranges(unknown)} cannot be read: {pipeline} reads {known}.")
     if beyond:
-        ends = ", ".join(f"{each.partition} ends at {_end(each.partition, log)}" for each in beyond)
+        ends = ", ".join(f"{each.partition} ends at {log.log_by_partition[each.partition].end}" for each in beyond)
         raise ReplayRefusedError(
             f"{describe_ranges(beyond)} cannot be read: {ends}. Name ranges inside of the log of {pipeline}'s topics.",
             ranges=[str(each) for each in beyond],
@@ -231,8 +235,3 @@ def _describe_empty(resolved: ResolvedReplay) -> str:
     starts = {each.partition: each.until for each in resolved.expired}
     named = "; ".join(f"{each} is empty, everything below {starts[each]} is gone" for each in resolved.empty)
     return f" {named}: nobody can tell any more whether a record of it belonged to the window."
-
-
-def _end(partition: TopicPartition, log: LogState) -> str:
-    held = log.log_by_partition.get(partition)
-    return str(held.end) if held else "nowhere, there is no such partition"

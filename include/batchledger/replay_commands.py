@@ -1,19 +1,23 @@
 """``batchledger replay``: publish what was read before once more, by time or by offsets."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batchledger import replay_display as display
-from batchledger.batch import Decision
+from batchledger.batch import Batch, Decision
 from batchledger.command_line import AsJson, Name, parse_bounds, parse_range, run_name, user
 from batchledger.config import load_pipeline
-from batchledger.errors import BatchBlockedError
+from batchledger.errors import BatchBlockedError, BatchledgerError
 from batchledger.replay import Replay, Window
 
 if TYPE_CHECKING:
     from batchledger.ledger.history import BatchHistory
+
+logger = logging.getLogger(__name__)
 
 AllowExpired = Annotated[
     bool, typer.Option(help="Leave out what Kafka has removed, and record it, instead of refusing.")
@@ -69,9 +73,24 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
         run = run_name()
         batch = plans.plan_replay(platform, request, run, decision, key=run)
         if batch is not None:
-            run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
+            with _told_how_to_go_on(batch):
+                run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
             done.append(load_batch_history(ledger_dsn(config), batch.batch_id))
     return done
+
+
+@contextmanager
+def _told_how_to_go_on(batch: Batch) -> Iterator[None]:
+    """Say what a person can do about a replay that has failed: nobody else takes it up."""
+    try:
+        yield
+    except BatchledgerError:
+        logger.warning(
+            "%s, the replay, stays open. Take it again: batchledger run %s --batch %d; or close it: batchledger "
+            "discard %d --reason WHY",
+            batch.label, batch.pipeline, batch.batch_id, batch.batch_id,
+        )  # fmt: skip
+        raise
 
 
 def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
@@ -96,6 +115,6 @@ def _read_request(since: str | None, until: str | None, ranges: list[str], allow
     if since is None and until is None and named:
         return Replay(named, allow_expired)
     if since is None or until is None or named:
-        raise typer.BadParameter("name what to publish again: --from and --until, or --range once or more")
+        raise typer.BadParameter("name what to publish again: either --from and --until, or --range once or more")
     bounds = parse_bounds(since, until)
     return Replay(bounds if isinstance(bounds, Window) else (bounds,), allow_expired)

@@ -162,7 +162,7 @@ def _require_possible(pipeline: str, offsets: Offsets, positions: Sequence[Posit
         if offset > position:
             raise DecisionRefusedError(
                 f"{partition}@{offset} lies ahead: {pipeline} stands at {position}. A rewind goes backwards; to go on "
-                f'without offsets: batchledger skip {pipeline} "{partition} {position}..{offset}" --reason WHY.'
+                f"without offsets: batchledger skip {pipeline}."
             )
         if offset < log_start:
             raise DecisionRefusedError(

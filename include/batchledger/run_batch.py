@@ -351,8 +351,9 @@ def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
 def _with_offenders(
     checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: BatchFacts
 ) -> tuple[CheckResult, ...]:
+    holes = platform.evidence.find_holes(attempt)[:OFFENDERS_SHOWN]
     found = {
-        IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in platform.evidence.find_holes(attempt)],
+        IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in holes],
         IntegrityCheck.NO_PUBLISHED_OFFSETS: [
             Offender(each.range, f"of batch {each.batch_id}") for each in facts.published
         ],

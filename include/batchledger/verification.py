@@ -53,6 +53,11 @@ class PublishedRange:
         return find_gaps(self.replaced, within=[self.range]) if self.replaced else [self.range]
 
     @property
+    def accepted_loss_left(self) -> int:
+        """At most how much of what a person gave up nobody has published since."""
+        return min(self.accepted_loss, sum(map(len, self.held)))
+
+    @property
     def left(self) -> "Removed":
         """What the batch should still have there: what it was accepted with, less what was removed."""
         if not self.held:
@@ -93,6 +98,8 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The outcome of one proof: how much was looked at, what a person gave up (``accepted_loss``), and every finding.
+
+    ``offsets`` are those that are published now, each counted once however often it was published.
 
     With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
     a lost row cannot be told from one that was replaced or deleted.
@@ -168,10 +175,10 @@ def conclude(
         mode=mode,
         batches=len({each.batch_id for each in history.ranges}),
         ranges=len(history.ranges),
-        offsets=sum(len(each.range) for each in history.ranges),
+        offsets=sum(len(part) for each in history.ranges for part in each.held),
         rows=sum(count.rows for (batch_id, _), count in target.items() if batch_id not in history.visible_early),
         quarantined=sum(history.quarantined.values()),
-        accepted_loss=sum(each.accepted_loss for each in history.ranges),
+        accepted_loss=sum(each.accepted_loss_left for each in history.ranges),
         findings=findings,
     )
 

@@ -7,9 +7,11 @@ import pytest
 from batchledger.airflow_api import AirflowApi
 from batchledger.batch import BatchState
 from tests.conftest import TestServices
-from tests.e2e.runs import run_to_the_end, task_states
+from tests.e2e.runs import PATIENT, run_to_the_end, task_states
 from tests.endpoints import free_port, serve_webhook
 from tests.support import Workplace
+
+pytestmark = PATIENT
 
 
 def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:
@@ -83,7 +85,7 @@ def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
         states = task_states(airflow, pipeline, run)
         assert (run.state, states["audit"], states["report"]) == ("failed", "failed", "success")
         (told,) = endpoint.received
-    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes"
+    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — balance_closes, no_unexplained_holes"
     assert told["run_url"] == f"{airflow.url}/dags/{pipeline.name}/runs/{quote(run.run_id, safe='')}"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-import pytest
 import yaml
 
 from batchledger.airflow_api import AirflowApi, Backfill, Run
@@ -20,6 +19,7 @@ from tests.e2e.runs import (
     DEADLINE_SECONDS,
     FIRST_DAY,
     KEEP_FOREVER,
+    PATIENT,
     batches_of,
     decision_on,
     plan_of,
@@ -30,6 +30,8 @@ from tests.e2e.runs import (
     wait_until_idle,
 )
 from tests.support import TestPipeline, Workplace, delete_records, wait_until
+
+pytestmark = PATIENT
 
 FLIGHTS_SCHEMA = yaml.safe_load((ROOT / "include" / "pipelines" / "flights.yaml").read_text())["source"]["schema"]
 FLIGHTS_COLUMNS = "carrier, flight, tailnum, origin, dest, sched_dep, dep_delay, distance, _timestamp"
@@ -79,7 +81,6 @@ def count_replays(pipeline: TestPipeline) -> int:
     return sum(each.lane == "replay" for each in batches_of(pipeline))
 
 
-@pytest.mark.timeout(600)
 def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:

@@ -3,8 +3,10 @@
 from collections import Counter
 
 from batchledger.airflow_api import AirflowApi
-from tests.e2e.runs import run_to_the_end, switch_on, task_states
+from tests.e2e.runs import PATIENT, run_to_the_end, switch_on, task_states
 from tests.support import Workplace
+
+pytestmark = PATIENT
 
 
 def test_runs_that_are_triggered_together_take_turns_and_those_behind_the_backlog_are_skipped(

@@ -15,6 +15,7 @@ from tests.e2e.runs import (
     DAY,
     FIRST_DAY,
     KEEP_FOREVER,
+    PATIENT,
     batches_of,
     decision_on,
     plan_of,
@@ -27,6 +28,8 @@ from tests.e2e.runs import (
     trigger,
 )
 from tests.support import Workplace
+
+pytestmark = PATIENT
 
 
 def describe_difference(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> str:

@@ -183,7 +183,7 @@ class MemoryDecisions:
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
                 require_checked(pipeline, rewind, _held(tables, pipeline))
-                effect |= effects.emptying(_truncate(tables, pipeline, truncate))
+                effect |= effects.emptying(_truncate(tables, pipeline, truncate), rewind.given_up)
             tables.epochs[pipeline] = rewind.epoch + 1
             tables.sequences = {key: each for key, each in tables.sequences.items() if key[0] != pipeline}
             for partition, each in positions.items():

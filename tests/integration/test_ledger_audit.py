@@ -275,7 +275,7 @@ def test_window_passes_by_what_is_older_says_so_and_ends_no_incident_of_it(audit
     assert (not_passed(windowed), not_passed(whole)) == (set(), {LedgerCheck.TARGET})
     assert "were not looked at" in windowed.coverage.describe_unproved()[0]
     assert IncidentKind.LEDGER_FINDING in whole.findings.looked_for - windowed.findings.looked_for
-    audited.execute("delete from {target} where (_partition, _offset) = (0, 13)")
+    audited.execute("delete from {target} where (_partition, _offset) = (0, 15)")
     assert not_passed(audited.audit(newest=1)) == {LedgerCheck.TARGET}
 
 

@@ -36,7 +36,7 @@ from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World, staged_twice
 
 ORDERS_0 = TopicPartition("orders", 0)
-BLOCKED = f"[batchledger] {PIPELINE}: blocked — no_duplicate_offsets and 1 more"
+BLOCKED = f"[batchledger] {PIPELINE}: blocked — no_duplicate_offsets, balance_closes"
 OVER = f"{BLOCKED}: over after 5 min"
 SECRET = "s3cret-payload"  # noqa: S105 -- what must not be told
 
@@ -48,7 +48,7 @@ class Desk:
     world: World
     channels: tuple[str, ...] = ("ops",)
     now: datetime = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    seconds: float = 5.0
+    seconds: float = 60.0
     told: list[Told] = field(default_factory=list)
 
     @property
@@ -173,13 +173,14 @@ def test_channel_that_fails_changes_nothing_about_the_batch_and_is_tried_again(
                 monkeypatch.delenv("AIRFLOW_CONN_OPS", raising=False)
         started = monotonic()
         told = desk.report()
-        assert monotonic() - started < 5
+        assert monotonic() - started < 7
         assert (told.sent, [channel for channel, _ in told.failed]) == (0, ["ops"])
         after = desk.world.database.committed
         assert (after.batches, after.positions, after.checks) == (before.batches, before.positions, before.checks)
         assert [each.channel for each in desk.failures()] == ["ops"]
         broken.status = 599
     desk.repair()
+    desk.seconds = 60
     with serve_webhook() as repaired:
         connect_webhook(monkeypatch, "ops", repaired.url)
         desk.wait(minutes=5)

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from great_expectations.core import ExpectationValidationResult
+from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
 
 from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.checks.outcomes import explain, explain_exception
@@ -28,6 +31,7 @@ def failing(*offsets: int) -> dict[str, Any]:
     return {
         "element_count": 10,
         "unexpected_count": len(offsets),
+        "unexpected_percent": min(100.0, 12.5 * len(offsets)),
         "missing_count": 2,
         "partial_unexpected_list": [SECRET],
         "partial_unexpected_counts": [{"value": SECRET, "count": 1}],
@@ -82,6 +86,32 @@ def test_observed_mean_is_kept_and_an_observed_value_is_not(check: RequestedChec
     assert ("77.125" in json.dumps([found.detail, found.observed, found.validation])) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("check", "result", "info"),
+    [
+        (IN_SET, failing(9, 4), FINE),
+        (MEAN, {"observed_value": 3.0}, FINE),
+        (MOST, {"observed_value": 3.0}, FINE),
+        (IN_SET, {}, {"raised_exception": True, "exception_message": "odd", "exception_traceback": "odd"}),
+    ],
+)
+def test_data_docs_can_be_made_of_what_is_stored(
+    check: RequestedCheck, result: Mapping[str, Any], info: Mapping[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = json.loads(json.dumps(judged(check, False, result, info).result.validation))
+    config = ExpectationConfiguration(**stored.pop("expectation_config"))
+    suite = ExpectationSuiteValidationResult(
+        success=False,
+        results=[ExpectationValidationResult(expectation_config=config, **stored)],
+        suite_name="orders",
+        statistics={"evaluated_expectations": 1, "successful_expectations": 0},
+        meta={"run_id": {"run_name": "run", "run_time": "2026-11-21T00:00:00+00:00"}},
+    )
+    page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(suite))
+    assert "Failed" in page
+    assert "error" not in caplog.text.lower()
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("77.5")])
 def test_result_can_be_stored_whatever_was_observed(value: object) -> None:
     found = judged(MEAN, False, {"observed_value": value}).result
@@ -125,15 +155,26 @@ def test_check_of_the_table_is_judged_without_rows(success: bool, outcome: Outco
 
 @pytest.mark.parametrize("of_each_metric", [False, True])
 def test_check_that_broke_is_neither_passed_nor_failed(of_each_metric: bool) -> None:
-    info: dict[str, Any] = {"raised_exception": True, "exception_message": 'The column "b" does not exist.\nmore'}
+    message = 'Error: The column "b" in BatchData does not exist.\nmore'
+    info: dict[str, Any] = {"raised_exception": True, "exception_message": message}
     found = judged(IN_SET, False, {}, {"metric": info} if of_each_metric else info).result
     assert (found.outcome, found.blocks) == (Outcome.NOT_RUN, True)
-    assert found.detail == 'could not run: The column "b" does not exist.'
+    assert found.detail == 'could not run: column "b" in BatchData does not exist'
 
 
 def test_value_that_the_database_quotes_is_not_told() -> None:
     message = f'(psycopg.errors.InvalidTextRepresentation) invalid input syntax for type integer: "{SECRET}"\n[SQL: …]'
     assert explain_exception(message) == "the database refuses a value with InvalidTextRepresentation"
+
+
+def test_error_of_unknown_text_is_told_by_its_name() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "x.py", line 1, in parse\n'
+        f"dateutil.parser._parser.ParserError: Unknown string format: {SECRET}\n"
+        f"great_expectations.exceptions.exceptions.MetricResolutionError: Unknown string format: {SECRET}\n"
+    )
+    assert explain_exception(f"Unknown string format: {SECRET}", traceback) == "it ended with ParserError"
+    assert explain_exception(SECRET) == "it ended with an error"
 
 
 def test_fault_of_a_statement_is_told() -> None:

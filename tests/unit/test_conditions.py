@@ -66,9 +66,12 @@ def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> 
     assert (told.command, told.batch_id, told.run) == ("batchledger batch 17", 17, "scheduled__1")
 
 
-def test_several_failed_checks_are_counted_in_the_title() -> None:
-    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES, replace(NO_HOLES, name="balance_closed")))
-    assert only(find(StoredFacts((blocked,)))).title == "blocked — no_unexplained_holes and 1 more"
+def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None:
+    checks = tuple(replace(NO_HOLES, name=name) for name in ("balance_closes", "no_unexplained_holes", "a", "b"))
+    two = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), checks[:2]),))))
+    assert two.title == "blocked — balance_closes, no_unexplained_holes"
+    four = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), checks),))))
+    assert four.title == "blocked — balance_closes, no_unexplained_holes and 2 more"
 
 
 def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
@@ -203,7 +206,7 @@ def look(world: World) -> list[str]:
 def test_conditions_of_a_real_life_come_and_go_with_what_is_stored(world: World) -> None:
     with pytest.raises(BatchBlockedError):
         run_batch.run_once(world.process(alter=staged_twice), "run-1")
-    assert look(world) == ["blocked — no_duplicate_offsets and 1 more"]
+    assert look(world) == ["blocked — no_duplicate_offsets, balance_closes"]
     run_batch.run_once(world.process(), "run-2", 1)
     assert look(world) == []
     world.produce(ORDERS_0, 3)

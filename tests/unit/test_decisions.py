@@ -1,5 +1,6 @@
 """What a person may decide: exact, recorded, harmless to repeat, and nothing else is changed by it."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -231,32 +232,40 @@ def test_accepting_a_loss_leaves_open_where_a_topic_starts_that_was_never_read(w
     assert OffsetRange(late, 0, 7) in plans.preview(both).ranges
 
 
-def test_skip_gives_up_offsets_that_could_be_read_and_the_pipeline_goes_on_behind_them(world: World) -> None:
-    """What is unread begins with a loss here; a skip may cover it too."""
-    record = record_of(skip(world.process(), [OffsetRange(ORDERS_0, 10, 17)], BY_ANA))
+def test_skip_gives_up_offsets_that_can_be_read_and_the_pipeline_goes_on_behind_them(world: World) -> None:
+    accept_loss(world.process(), [LOST], BY_ANA)
+    record = record_of(skip(world.process(), [OffsetRange(ORDERS_0, 14, 17)], BY_ANA))
     assert record.kind == "skip"
     assert next_offsets(world) == [17, 10]
     batch = run_batch.run_once(world.process(), "second")
     assert batch is not None
     assert batch.ranges == (OffsetRange(ORDERS_0, 17, 20),)
     assert_proved(world)
-    assert skip(world.process(), [OffsetRange(ORDERS_0, 10, 17)], BY_BEN) == Decided(record, is_new=False)
+    assert skip(world.process(), [OffsetRange(ORDERS_0, 14, 17)], BY_BEN) == Decided(record, is_new=False)
+
+
+def test_skip_never_passes_over_lost_records_they_are_accepted_as_lost_first(world: World) -> None:
+    named = re.escape('batchledger accept-loss orders_copy "orders[0] 10..14"')
+    with pytest.raises(DecisionRefusedError, match=named):
+        skip(world.process(), [OffsetRange(ORDERS_0, 10, 17)], BY_ANA)
+    assert next_offsets(world) == [10, 10]
 
 
 @pytest.mark.parametrize(
     "refused",
     [
-        OffsetRange(ORDERS_0, 10, 21),  # 20 does not exist yet
-        OffsetRange(ORDERS_0, 11, 14),  # would leave a gap at 10
-        OffsetRange(ORDERS_0, 5, 14),  # 5 to 10 are published
+        OffsetRange(ORDERS_0, 14, 21),  # 20 does not exist yet
+        OffsetRange(ORDERS_0, 15, 17),  # would leave a gap at 14
+        OffsetRange(ORDERS_0, 5, 17),  # 5 to 10 are published
         OffsetRange(ORDERS_1, 10, 11),  # nothing is unread there
     ],
     ids=str,
 )
 def test_skip_begins_at_the_position_and_ends_where_the_log_does(world: World, refused: OffsetRange) -> None:
-    with pytest.raises(DecisionRefusedError, match=r"unread are orders\[0\] 10\.\.20"):
+    accept_loss(world.process(), [LOST], BY_ANA)
+    with pytest.raises(DecisionRefusedError, match=r"unread are orders\[0\] 14\.\.20"):
         skip(world.process(), [refused], BY_ANA)
-    assert next_offsets(world) == [10, 10]
+    assert next_offsets(world) == [14, 10]
 
 
 def test_dry_run_of_giving_up_says_what_would_change_and_keeps_what_is_staged() -> None:

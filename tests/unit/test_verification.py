@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.accounting import TargetCount
-from batchledger.batch import Position, TopicIdentity
+from batchledger.batch import Lane, Position, TopicIdentity
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import SinkMode
 from batchledger.verification import PublishedHistory, PublishedRange, TargetKey, Verification, verify_history
@@ -52,6 +52,15 @@ def test_s38_accepted_loss_is_told_by_every_proof_ever_after() -> None:
     given_up = PublishedRange(3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5)
     history = replace(GOOD, positions=(Position(FIRST, 0, 20, IDENTITY),), published=(*GOOD.published, given_up))
     assert (history.verify().holds, history.verify().accepted_loss) == (True, 5)
+
+
+def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_where_a_replay_brings_records() -> None:
+    lost = PublishedRange(
+        3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5, replaced=(OffsetRange(FIRST, 18, 20),)
+    )
+    found = PublishedRange(4, OffsetRange(FIRST, 18, 20), 2, 0, 0, lane=Lane.REPLAY)
+    told = verify_history("orders_copy", PublishedHistory([], [lost, found]), {})
+    assert (told.offsets, told.accepted_loss) == (5, 3)
 
 
 def test_pipeline_that_never_published_holds() -> None:

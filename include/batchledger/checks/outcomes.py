@@ -1,7 +1,7 @@
 """From what Great Expectations says of an expectation to a check result, without the values of any record.
 
 Kept are counts, and what was observed where that is a count, a share, a mean or a name. A value of a record, as the
-largest one is, is not; nor is the text of an error in the data, because the database quotes the value there.
+largest one is, is not; nor is the text of an error that may quote one.
 """
 
 import math
@@ -48,11 +48,18 @@ _OBSERVED_WITHOUT_VALUES = (
     "unexpected_rows_expectation",
 )
 _DATABASE_ERROR = re.compile(r"\(psycopg\.(?:errors\.)?(?P<name>\w+)\)\s*(?P<text>[^\n]*)")
+# What Great Expectations says of a check that does not fit the table.
+_ABOUT_COLUMNS = re.compile(
+    r'[Cc]olumn "[^"]*" in \S+ does not exist|\w+ metrics cannot be computed on column of type \w+'
+)
+_RAISED = re.compile(r"^(?:\w+\.)*(?P<name>\w+)(?::|$)", re.MULTILINE)
 
 
 def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, limit: int) -> JudgedCheck:
     """Return what came of a check over so many ``rows``; up to ``limit`` failing rows were asked for."""
-    counts = {name: result.result[name] for name in _COUNTS if result.result.get(name) is not None}
+    # Without the number of elements it counts distinct values, and pages of Great Expectations expect the shares too.
+    is_of_rows = result.result.get("element_count") is not None
+    counts = {name: result.result[name] for name in _COUNTS if is_of_rows and result.result.get(name) is not None}
     outcome, detail = _judge(built, result, counts, rows)
     failing = _read_coordinates(result.result.get("partial_unexpected_index_list") or ())
     observed: dict[str, Any] = {"rows": rows, **counts, **_read_observed(built, result)}
@@ -75,11 +82,18 @@ def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, l
     return JudgedCheck(told, examples, tuple(merge_ranges(failing)), len(failing) >= limit)
 
 
-def explain_exception(message: str) -> str:
-    """Return the first line of an error, without a value that the database quotes."""
+def explain_exception(message: str, traceback: str = "") -> str:
+    """Say what went wrong, without a value of a record: the text of an error may quote one.
+
+    The text is told where it is about columns or a statement; else the name of the error alone.
+    """
+    about_columns = _ABOUT_COLUMNS.search(message)
+    if about_columns is not None:
+        return about_columns[0]
     found = _DATABASE_ERROR.search(message)
     if found is None:
-        return message.strip().partition("\n")[0][:LONGEST_REASON]
+        raised = [each["name"] for each in _RAISED.finditer(traceback) if each["name"].endswith(("Error", "Exception"))]
+        return f"it ended with {raised[0] if raised else 'an error'}"
     kind = getattr(psycopg.errors, found["name"], None) or getattr(psycopg, found["name"], None)
     if isinstance(kind, type) and issubclass(kind, psycopg.DataError | psycopg.IntegrityError):
         return f"the database refuses a value with {found['name']}"
@@ -93,10 +107,10 @@ def _judge(
         return Outcome.EMPTY, "no row to judge"
     error = _find_exception(result.exception_info)
     if error is not None:
-        return Outcome.NOT_RUN, f"could not run: {explain_exception(error)}"
+        return Outcome.NOT_RUN, f"could not run: {error}"
     if built.needs_rows and counts.get("element_count") == 0:
         return Outcome.EMPTY, f"{rows:,} rows, and none that row_condition selects"
-    if "unexpected_count" in counts:
+    if "element_count" in counts:
         total, unexpected = int(counts["element_count"]), int(counts["unexpected_count"])
         missing = int(counts.get("missing_count", 0))
         if total == missing and "missing_count" in counts:
@@ -108,7 +122,9 @@ def _judge(
         detail = f"{unexpected:,} of {total - missing:,} do not pass{share}{nulls}{allowed}"
         return (Outcome.PASSED if result.success else Outcome.FAILED), detail
     seen = _read_observed(built, result)
-    found = f"observed {seen['observed']}" if seen else "what was observed is a value of records and not kept"
+    found = f"observed {seen['observed']}" if seen else "what was observed is not kept: it may be a value of a record"
+    if "observed_value" not in result.result:
+        found = "as it should be" if result.success else "not as it should be"
     asked = {name: value for name, value in built.check.arguments.items() if name not in ("column", "column_list")}
     wanted = ", ".join(f"{name}: {value}" for name, value in asked.items())
     detail = f"{rows:,} rows: {found}" + (f"; asked for {wanted}" if wanted else "")
@@ -116,10 +132,10 @@ def _judge(
 
 
 def _find_exception(info: Mapping[str, Any] | None) -> str | None:
-    """Return the message of the first exception; the information is about one, or about one for each metric."""
+    """Explain the first exception; the information is about one, or about one for each metric."""
     for each in [info or {}, *(each for each in (info or {}).values() if isinstance(each, Mapping))]:
         if each.get("raised_exception"):
-            return str(each.get("exception_message") or "no reason given")
+            return explain_exception(str(each.get("exception_message")), str(each.get("exception_traceback")))
     return None
 
 
@@ -151,7 +167,8 @@ def _reduce(built: BuiltCheck, result: ExpectationValidationResult, counts: Mapp
         "meta": {},
         "exception_info": {
             "raised_exception": error is not None,
-            "exception_message": explain_exception(error) if error is not None else None,
-            "exception_traceback": None,
+            "exception_message": error,
+            # Its page cannot be rendered without a text.
+            "exception_traceback": None if error is None else "",
         },
     }

@@ -29,6 +29,8 @@ MOST_COORDINATES = 1_000
 """Of how many failing rows the first ones are shown."""
 MOST_SET_ASIDE = 100_000
 COORDINATES = ("_topic", "_partition", "_offset")
+UNUSED_ADDRESS = "postgresql+psycopg://nobody@nowhere/rows"
+"""Great Expectations insists on one; the connection is at hand."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Ma
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_postgres(  # type: ignore[call-arg]  # The stub lacks what it takes.
         "staging",
-        connection_string="postgresql+psycopg://",
+        connection_string=UNUSED_ADDRESS,
         kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": StaticPool},
     )
     batch = source.add_table_asset("rows", table_name=rows.table).add_batch_definition_whole_table("all").get_batch()

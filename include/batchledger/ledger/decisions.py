@@ -198,7 +198,7 @@ class PostgresDecisions:
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
                 require_checked(pipeline, rewind, _read_held(cursor, pipeline))
-                effect |= effects.emptying(_truncate(cursor, pipeline, truncate))
+                effect |= effects.emptying(_truncate(cursor, pipeline, truncate), rewind.given_up)
             cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
             # What is read again would seem to come twice.
             cursor.execute("delete from batchledger.sequence where pipeline = %s", [pipeline])

@@ -280,7 +280,11 @@ class PostgresSink:
                 return {}
             if within is not None:
                 statement = read_sql("count_target_within").format(target=self._target)
-                cursor.execute(statement, ranges_as_arrays(within))
+                bounds = {
+                    "first": min((each.start for each in within), default=0),
+                    "last": max((each.until for each in within), default=0),
+                }
+                cursor.execute(statement, ranges_as_arrays(within) | bounds)
             elif self.upsert is None:
                 cursor.execute(read_sql("count_target").format(target=self._target))
             else:

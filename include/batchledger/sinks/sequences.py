@@ -30,7 +30,7 @@ class PostgresSequence:
 
     def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> NumberFacts:
         """Return what the audit judges."""
-        self._gather(cursor, attempt)
+        self._gather(cursor, attempt, self._numbers)
         has_start = sql.Literal(self.rules.starts_at is not None)
         cursor.execute(read_sql("count_numbers").format(rows=self.rows, has_start=has_start))
         return NumberFacts(*(int(each) for each in cursor.fetchall()[0]))
@@ -39,7 +39,14 @@ class PostgresSequence:
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int
     ) -> dict[IntegrityCheck, Sequence[Offender]]:
         """Return up to ``limit`` records beside new gaps, and as many that repeat a number."""
-        self._gather(cursor, attempt)
+        # Looked up by number, so that they are worth a table.
+        cursor.execute(
+            sql.SQL("create temporary table batchledger_number on commit drop as select * from {}").format(
+                self._numbers
+            )
+        )
+        cursor.execute("analyze batchledger_number")
+        self._gather(cursor, attempt, sql.Identifier("pg_temp", "batchledger_number"))
         cursor.execute(read_sql("find_missing_numbers").format(keys=self._keys), {"limit": limit})
         missing = [
             Offender(single_offset(*place), name_missing(self._read_key(key), first, last, number))
@@ -54,31 +61,36 @@ class PostgresSequence:
 
     def remember(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Let later batches know the numbers of this one; its gaps are known from now on."""
-        self._gather(cursor, attempt)
+        self._gather(cursor, attempt, self._numbers)
         parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
         cursor.execute(read_sql("remember_numbers"), parameters)
 
-    def _gather(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        rules, columns = self.rules, (*self.rules.key, self.rules.number)
+    def _gather(self, cursor: psycopg.Cursor[Any], attempt: Attempt, numbers: sql.Composable) -> None:
         cursor.execute("set local work_mem = '256MB'")
+        names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Literal(each)) for each in self._columns)
         cursor.execute(
-            read_sql("number_rows").format(
-                aliased=sql.SQL(", ").join(
-                    sql.SQL("{} as {}").format(sql.Identifier(column), alias)
-                    for column, alias in zip(rules.key, self._aliases, strict=True)
-                ),
-                number=sql.Identifier(rules.number),
-                columns=join_names(columns),
-                rows=self.rows,
-                run=self._run,
-            )
-        )
-        cursor.execute("analyze batchledger_number")
-        names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Literal(each)) for each in columns)
-        cursor.execute(
-            read_sql("gather_series").format(keys=self._keys, names=names), {"pipeline": attempt.batch.pipeline}
+            read_sql("gather_series").format(keys=self._keys, names=names, numbers=numbers),
+            {"pipeline": attempt.batch.pipeline},
         )
         cursor.execute("analyze batchledger_series")
+
+    @property
+    def _numbers(self) -> sql.Composed:
+        select = read_sql("select_numbers").format(
+            aliased=sql.SQL(", ").join(
+                sql.SQL("{} as {}").format(sql.Identifier(column), alias)
+                for column, alias in zip(self.rules.key, self._aliases, strict=True)
+            ),
+            number=sql.Identifier(self.rules.number),
+            columns=join_names(self._columns),
+            rows=self.rows,
+            run=self._run,
+        )
+        return sql.SQL("({}) numbers").format(select)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (*self.rules.key, self.rules.number)
 
     @property
     def _run(self) -> sql.Composable:

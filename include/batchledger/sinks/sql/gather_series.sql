@@ -2,7 +2,7 @@
 create temporary table batchledger_series on commit drop as
 with here as (
     select {keys}, run, count(*) as records, range_agg(int8range(number, number + 1)) as numbers
-    from batchledger_number
+    from {numbers}
     group by {keys}, run
 ), named as (
     select *, jsonb_build_array({keys})::text as key,

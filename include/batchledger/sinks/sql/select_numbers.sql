@@ -1,5 +1,4 @@
 -- Every row with its number, and how often the numbering of its key has begun anew in the batch before it.
-create temporary table batchledger_number on commit drop as
 select *, {run} as run
 from (
     select {aliased}, {number}::bigint as number, _topic, _partition, _offset
