@@ -85,6 +85,6 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
 
     wait_until(written, 60)
     html = ask(airflow, address, cookies={"_token": token_of(airflow)}).text
-    assert "blocked" in html
+    assert 'class="mark blocked"' in html
     assert "expect_column_values_to_be_between(number)" in html
     assert f"batchledger records {pipeline.name}" in html
