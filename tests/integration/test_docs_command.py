@@ -26,7 +26,7 @@ def test_pages_tell_what_the_ledger_holds_and_are_written_again_after_a_decision
     pipeline.send_raw([(0, POISON)])
     first = run_batch.run_once(pipeline.platform(), "first")
     assert first is not None
-    pipeline.send(10)
+    pipeline.send(20)
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(pipeline.platform(), "second")
     second = int(blocked.value.fields["batch_id"])
