@@ -121,17 +121,6 @@ class Verification:
         return not self.findings
 
 
-def verify_history(
-    pipeline: str,
-    history: PublishedHistory,
-    target: Mapping[TargetKey, TargetCount],
-    mode: SinkMode = SinkMode.APPEND,
-) -> Verification:
-    """Compare ledger and target, between which nothing was published; report every contradiction."""
-    in_target = check_target(history, target, mode)
-    return conclude(pipeline, history, target, mode, [each for found in in_target.values() for each in found])
-
-
 def check_target(
     history: PublishedHistory, target: Mapping[TargetKey, TargetCount], mode: SinkMode
 ) -> dict[TargetKey, tuple[Finding, ...]]:

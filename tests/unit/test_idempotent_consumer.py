@@ -10,8 +10,8 @@ from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits
 from batchledger.record_rules import Deduplication
-from batchledger.verification import PublishedHistory, PublishedRange, verify_history
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
+from tests.fakes.history import prove
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, catch_up
 
@@ -41,28 +41,7 @@ def copies_by_id(world: World) -> Counter[str]:
 
 def assert_proved(world: World) -> None:
     """The ledger's balances and the target agree, as ``verify`` sees them."""
-    stored = world.database.committed.batches.values()
-    published = [
-        PublishedRange(
-            each.batch.batch_id,
-            line.range,
-            line.accepted,
-            line.quarantined,
-            line.unexplained,
-            each.has_rows,
-            line.duplicates,
-        )
-        for each in stored
-        for line in each.balances
-    ]
-    positions = world.process().ledger.load_positions(PIPELINE)
-    target = MemorySink(world.database, "orders").count_target(PIPELINE)
-    listed = Counter(
-        (batch_id, partition)
-        for batch_id, duplicates in world.database.committed.duplicates.items()
-        for partition, _ in duplicates
-    )
-    verification = verify_history(PIPELINE, PublishedHistory(positions, published, duplicates=listed), target)
+    verification = prove(MemorySink(world.database, "orders"), PIPELINE)
     assert verification.holds, verification.findings
 
 

@@ -1,6 +1,7 @@
 """Records without a value through whole runs: each policy, and deletion under crashes at every point of every mode."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,9 @@ from batchledger.batch import DeliveryMode
 from batchledger.errors import BatchBlockedError
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits
+from batchledger.proof import prove
 from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
-from batchledger.verification import PublishedHistory, PublishedRange, verify_history
+from batchledger.verification import PublishedHistory, PublishedRange
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA
@@ -122,9 +124,9 @@ def assert_proved(world: World) -> None:
         for each in stored
         for line in each.balances
     ]
-    target = MemorySink(world.database, "orders", upsert=BY_ID).count_target(PIPELINE)
-    positions = world.process().ledger.load_positions(PIPELINE)
-    verification = verify_history(PIPELINE, PublishedHistory(positions, published), target, SinkMode.UPSERT)
+    history = PublishedHistory(world.process().ledger.load_positions(PIPELINE), published)
+    sink = MemorySink(world.database, "orders", upsert=BY_ID)
+    verification = prove(PIPELINE, lambda: history, partial(sink.count_target, PIPELINE), SinkMode.UPSERT)
     assert verification.holds, verification.findings
 
 

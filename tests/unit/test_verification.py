@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from batchledger.accounting import TargetCount
 from batchledger.batch import Lane, Position, TopicIdentity
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.proof import prove
 from batchledger.record_rules import SinkMode
-from batchledger.verification import PublishedHistory, PublishedRange, TargetKey, Verification, verify_history
+from batchledger.verification import PublishedHistory, PublishedRange, TargetKey, Verification
 
 FIRST = TopicPartition("orders", 0)
 IDENTITY = TopicIdentity("cluster", "topic")
@@ -36,7 +37,7 @@ class History:
 
     def verify(self) -> Verification:
         history = PublishedHistory(self.positions, self.published, self.quarantined, self.duplicates)
-        return verify_history("orders", history, self.target, self.mode)
+        return prove("orders", lambda: history, lambda: self.target, self.mode)
 
 
 GOOD = History()
@@ -59,7 +60,8 @@ def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_wh
         3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5, replaced=(OffsetRange(FIRST, 18, 20),)
     )
     found = PublishedRange(4, OffsetRange(FIRST, 18, 20), 2, 0, 0, lane=Lane.REPLAY)
-    told = verify_history("orders_copy", PublishedHistory([], [lost, found]), {})
+    history = PublishedHistory([], [lost, found])
+    told = prove("orders", lambda: history, dict, SinkMode.APPEND)
     assert (told.offsets, told.accepted_loss) == (5, 3)
 
 
@@ -181,6 +183,7 @@ def test_rows_that_were_never_written_are_found_in_every_mode(mode: SinkMode) ->
     """at_most_once, killed between its two commits: the position has moved, the target holds nothing."""
     published = [PublishedRange(1, OffsetRange(TopicPartition("orders", 0), 0, 5), 5, 0, 0, has_rows=False)]
     position = Position(TopicPartition("orders", 0), 0, 5, TopicIdentity("cluster", "topic"))
-    (finding,) = verify_history("orders", PublishedHistory([position], published), {}, mode).findings
+    history = PublishedHistory([position], published)
+    (finding,) = prove("orders", lambda: history, dict, mode).findings
     lost = "the position has moved, but its 5 rows were never written, or are being written right now"
     assert (finding.invariant, finding.detail) == ("I3", lost)
