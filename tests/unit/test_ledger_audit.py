@@ -1,7 +1,7 @@
 """The audit of a ledger: each question finds what is wrong and its clean twin does not; what was not asked is told."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -33,9 +33,10 @@ from batchledger.ledger_audit import (
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Deadlines
+from batchledger.proof import prove
 from batchledger.record_rules import SinkMode
 from batchledger.stored_facts import BatchFacts, StoredFacts
-from batchledger.verification import Finding, PublishedHistory, PublishedRange, Verification, verify_history
+from batchledger.verification import Finding, PublishedHistory, PublishedRange, TargetKey, Verification
 from batchledger.window import Coverage, find_untouched, narrow
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
@@ -52,6 +53,11 @@ def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAu
     asked = list(questions)
     checks = judge(asked)
     return LedgerAudit("orders", NOW, coverage, tuple(checks), find_own("orders", asked, checks, coverage))
+
+
+def verify(history: PublishedHistory, target: Mapping[TargetKey, TargetCount]) -> Verification:
+    """Prove a history that does not change meanwhile."""
+    return prove("orders", lambda: history, lambda: target, SinkMode.APPEND)
 
 
 def look(
@@ -102,7 +108,7 @@ def test_every_invariant_that_the_proof_can_name_has_a_check() -> None:
         PublishedRange(2, OffsetRange(ORDERS_0, 5, 12), 7, 0, 3, duplicates=1),
     )
     history = PublishedHistory((Position(ORDERS_0, 0, 20, IDENTITY),), published)
-    found = verify_history("orders", history, {(9, ORDERS_0): TargetCount(1, 1, 0, 0)})
+    found = verify(history, {(9, ORDERS_0): TargetCount(1, 1, 0, 0)})
     assert {each.invariant for each in found.findings} == set(PROOF_BY_INVARIANT)
     assert len(audit(ask_proof(found, WHOLE)).failed) == len(PROOF_BY_INVARIANT)
 
@@ -343,10 +349,10 @@ def test_window_proves_what_it_holds_and_finds_a_batch_that_is_missing_in_it(old
     whole = published(0, 10, 25, 31, 40, 60, 70)
     window = replace(whole, ranges=whole.ranges[older:])
     history = narrow(window)
-    assert verify_history("orders", history, count(history)).holds
-    assert not verify_history("orders", window, count(window)).holds, "the negative control"
+    assert verify(history, count(history)).holds
+    assert not verify(window, count(window)).holds, "the negative control"
     torn = narrow(replace(window, ranges=[each for at, each in enumerate(window.ranges) if at != missing]))
-    assert verify_history("orders", torn, count(torn)).holds == (missing == 0)
+    assert verify(torn, count(torn)).holds == (missing == 0)
     assert find_untouched(whole.positions, history) == (ORDERS_1,)
 
 
