@@ -35,10 +35,10 @@ class Workplace:
     folder: Path
 
     def create(
-        self, partitions: int = 2, topic_config: Mapping[str, str] | None = None, **changes: Any
+        self, partitions: int = 2, topic_config: Mapping[str, str] | None = None, name: str = "", **changes: Any
     ) -> "TestPipeline":
         """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file."""
-        name = f"t_{uuid.uuid4().hex[:12]}"
+        name = name or f"t_{uuid.uuid4().hex[:12]}"
         create_topic(self.kafka_options, name, partitions, topic_config)
         content = {
             "name": name,

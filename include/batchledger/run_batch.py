@@ -204,14 +204,13 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
     batch = attempt.batch
     try:
         rows = judge_rows(platform, attempt)
-        facts = _gather_facts(platform, attempt)
+        facts = replace(_gather_facts(platform, attempt), set_aside=rows.set_aside)
     except StagingLostError as error:
         # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
         found = platform.ledger.load_batch(batch.batch_id)
         if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
             return found
         raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
-    facts = replace(facts, reported=facts.reported - rows.set_aside)
     _require_staging(attempt, facts)
     checks = platform.make_auditor().judge(facts)
     if not all(check.passed for check in checks):
@@ -233,7 +232,7 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
 
 def _require_staging(attempt: Attempt, facts: BatchFacts) -> None:
     batch = attempt.batch
-    if facts.reported > 0 and not any(each.staged for each in facts.ranges):
+    if facts.reported > facts.set_aside and not any(each.staged for each in facts.ranges):
         raise StagingLostError(
             f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
             f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",

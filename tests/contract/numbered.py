@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck
 from batchledger.batch import Attempt
+from batchledger.checking import FailedRecord
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import SequenceRule
@@ -20,7 +21,10 @@ FROM_ONE = SequenceRule(("device",), "seq", starts_at=1)
 
 @dataclass
 class Numbered:
-    """Batches over ``orders``: every record is a device's letter and a number, ``a1``; ``-`` stands for a null."""
+    """Batches over ``orders``: every record is a device's letter and a number, ``a1``; ``-`` stands for a null.
+
+    One that ends in ``!`` does not pass a check and is set aside.
+    """
 
     warehouse: Warehouse
     runs: int = 0
@@ -29,14 +33,20 @@ class Numbered:
         """Stage the next records: ``p0="a1 a2"`` are two of partition 0."""
         self.runs += 1
         run, positions = f"run-{self.runs}", life.next_offsets(self.warehouse)
-        rows, ranges = [], []
+        rows, ranges, aside = [], [], []
         for name, text in records.items():
             partition, words = TopicPartition("orders", int(name[1:])), text.split()
             start = positions.get(partition, 0)
             ranges.append(OffsetRange(partition, start, start + len(words)))
-            rows += [_row(partition, start + index, word) for index, word in enumerate(words)]
+            rows += [_row(partition, start + index, word.rstrip("!")) for index, word in enumerate(words)]
+            aside += [FailedRecord(partition, start + at, ("odd",)) for at, word in enumerate(words) if "!" in word]
         batch = life.store(self.warehouse, *ranges, run=run)
-        return life.stage(self.warehouse, batch, run, rows=pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+        attempt = life.stage(self.warehouse, batch, run, rows=pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+        if aside:
+            records = life.quarantine_of((each.partition, each.offset) for each in aside)
+            self.warehouse.evidence.set_aside(attempt, aside, records)
+            self.warehouse.sink.remove_staged(attempt, [each.range for each in aside])
+        return attempt
 
     def take(self, **records: str) -> NumberFacts:
         """Take the next records through the whole life, whatever is wrong with their numbers; return what is."""

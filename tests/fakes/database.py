@@ -68,11 +68,12 @@ class StoredEvidence:
 
 @dataclass(frozen=True, slots=True)
 class StoredStaging:
-    """The rows of one attempt by writing task; sealed staging takes no more."""
+    """The rows of one attempt by writing task, and those set aside; sealed staging takes no more."""
 
     schema: pa.Schema
     rows_by_task: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
     is_sealed: bool = False
+    aside: tuple[Row, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

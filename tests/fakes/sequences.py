@@ -33,6 +33,7 @@ class _Series:
     before: frozenset[int] = frozenset()
     run: int = 1
     seen: dict[int, Coordinate | None] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
     missing: list[Offender] = field(default_factory=list)
     repeated: list[tuple[Coordinate, Offender]] = field(default_factory=list)
     lost: int = 0
@@ -45,18 +46,21 @@ class _Series:
             self.before, self.run = self.known.seen, self.known.run
             self.seen = dict.fromkeys(sorted(self.known.seen))
 
-    def take(self, number: int, at: Coordinate) -> None:
-        """Judge one record."""
+    def take(self, number: int, at: Coordinate, is_kept: bool) -> None:
+        """Judge one record; one that was set aside repeats nothing."""
         if number == self.rules.starts_at and (self.seen or self.known):
             self.end_run()
             self.restarts, self.run, self.before, self.seen = self.restarts + 1, self.run + 1, frozenset(), {}
+            self.kept = set()
         elif not self.seen and self.known is None and self.rules.starts_at not in (None, number):
             self.joined += 1
-        if number in self.seen:
-            self.repeated.append((at, _offender(at, name_repeated(self._named_key, number))))
-            return
-        self.late += bool(self.before) and number < max(self.before)
-        self.seen[number] = at
+        if is_kept and number in self.before | self.kept:
+            self.repeated.append((at, _offender(at, name_repeated(number))))
+        if is_kept:
+            self.kept.add(number)
+        if number not in self.seen:
+            self.late += bool(self.before) and number < max(self.before)
+            self.seen[number] = at
 
     def end_run(self) -> None:
         """Tell which gaps are new."""
@@ -67,25 +71,23 @@ class _Series:
             behind = self.seen.get(last + 1)
             number, at = (last + 1, behind) if behind else (first - 1, self.seen[first - 1])
             assert at is not None
-            self.missing.append(_offender(at, name_missing(self._named_key, first, last, number)))
-
-    @property
-    def _named_key(self) -> dict[str, object]:
-        return dict(zip(self.rules.key, json.loads(self.key), strict=True))
+            self.missing.append(_offender(at, name_missing(first, last, number)))
 
 
 def judge_numbers(tables: Tables, attempt: Attempt, rows: Iterable[Row], rules: SequenceRule) -> JudgedNumbers:
-    """Judge the rows that the batch makes visible by what was seen before. Changes nothing."""
+    """Judge the rows that the batch makes visible, and those set aside, by what was seen before. Changes nothing."""
     series: dict[str, _Series] = {}
     unnumbered = 0
-    for row in sorted(rows, key=coordinate_of):
+    aside = tables.staging[attempt.batch.batch_id, attempt.number].aside
+    arrived = [(row, True) for row in rows] + [(row, False) for row in aside]
+    for row, is_kept in sorted(arrived, key=lambda each: coordinate_of(each[0])):
         values, number = [row[column] for column in rules.key], row[rules.number]
         if None in (*values, number):
-            unnumbered += 1
+            unnumbered += is_kept
             continue
         key = json.dumps(values)
         stored = tables.sequences.get((attempt.batch.pipeline, key))
-        series.setdefault(key, _Series(rules, key, stored)).take(number, coordinate_of(row))
+        series.setdefault(key, _Series(rules, key, stored)).take(number, coordinate_of(row), is_kept)
     for each in series.values():
         each.end_run()
     missing = [one for each in series.values() for one in each.missing]

@@ -176,7 +176,8 @@ class MemorySink:
                 task: tuple(row for row in rows if coordinate_of(row) not in doomed)
                 for task, rows in staging.rows_by_task.items()
             }
-            tables.staging[_key(attempt)] = replace(staging, rows_by_task=kept)
+            aside = tuple(row for row in staging.rows if coordinate_of(row) in doomed)
+            tables.staging[_key(attempt)] = replace(staging, rows_by_task=kept, aside=(*staging.aside, *aside))
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""

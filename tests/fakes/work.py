@@ -155,7 +155,7 @@ class MemoryAuditor:
             IntegrityCheck.NO_MISSING_NUMBERS: f"{numbers.missing} numbers are missing" if numbers.missing else "",
             IntegrityCheck.NO_REPEATED_NUMBERS: f"{numbers.repeated} numbers repeat" if numbers.repeated else "",
             IntegrityCheck.STAGED_AS_REPORTED: (
-                f"reported {facts.reported}, found {staged}" if staged != facts.reported else ""
+                f"reported {facts.reported}, found {staged}" if staged != facts.reported - facts.set_aside else ""
             ),
         }
         return [

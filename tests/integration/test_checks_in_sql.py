@@ -1,5 +1,6 @@
 """Checks of a pipeline file on rows that are really staged in PostgreSQL: each finds its fault, and passes its twin."""
 
+import gc
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -333,3 +334,14 @@ def test_newest_record_is_as_old_as_it_was_when_the_batch_was_planned(
     attempt = stage(warehouse, {}, lambda each: {**each, "_timestamp": newest - timedelta(minutes=each["_offset"])})
     found = judge_one(warehouse, attempt, "expect_newest_record_to_be_younger_than", max_age="1h")
     assert found.outcome is outcome, found.detail
+
+
+def test_rows_stay_open_while_the_library_collects_what_it_has_used(warehouse: PostgresWarehouse) -> None:
+    """Checks of two policies are judged one after the other, through one connection."""
+    attempt, not_null = stage(warehouse), ("expect_column_values_to_not_be_null", {"column": "name"})
+    checks = [RequestedCheck(each, *not_null, on_failure=each) for each in (OnFailure.BLOCK, OnFailure.QUARANTINE)]
+    with warehouse.sink.open_rows(attempt) as rows:
+        for _ in range(2):
+            PipelineChecks(tuple(checks), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
+            gc.collect()
+        assert rows.connection.execute("select 1").fetchone() == (1,)

@@ -67,7 +67,8 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
     ]
-    rows[0]["missing_of_reported"] = facts.reported - sum(each.staged + each.outside for each in facts.ranges)
+    staged = sum(each.staged + each.outside for each in facts.ranges)
+    rows[0]["missing_of_reported"] = facts.reported - facts.set_aside - staged
     if facts.numbers is not None:
         rows[0] |= {"missing_numbers": facts.numbers.missing, "repeated_numbers": facts.numbers.repeated}
     return pd.DataFrame(rows)
@@ -125,8 +126,8 @@ def _severity_of(kind: type[ExpectFactToBeZero], facts: BatchFacts) -> Severity:
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     """Add what is known beside the verdict."""
     if check.name in _OF_NUMBERS and facts.numbers is not None:
-        quarantined = sum(each.quarantined for each in facts.ranges)
-        return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, quarantined))
+        unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
+        return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))

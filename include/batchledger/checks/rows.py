@@ -72,6 +72,13 @@ class PipelineChecks:
         return StatisticalChecks(tuple(each for each in self.requested if is_statistical(each)))
 
 
+class _Borrowed(StaticPool):
+    """The one connection that the sink has opened and will close, whenever Great Expectations has had enough of it."""
+
+    def dispose(self) -> None:
+        """Leave it open: the library disposes of its engines as they are collected, even while another one works."""
+
+
 def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Mapping[str, JudgedCheck]:
     if not checks:
         return {}
@@ -80,7 +87,7 @@ def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Ma
     source = context.data_sources.add_postgres(  # type: ignore[call-arg]  # The stub lacks what it takes.
         "staging",
         connection_string=UNUSED_ADDRESS,
-        kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": StaticPool},
+        kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": _Borrowed},
     )
     batch = source.add_table_asset("rows", table_name=rows.table).add_batch_definition_whole_table("all").get_batch()
     suite = gx.ExpectationSuite(name="pipeline", expectations=[each.expectation for each in checks])

@@ -38,6 +38,7 @@ from batchledger.sinks.sequences import PostgresSequence
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     PostgresStagingWriter,
+    aside_table,
     columns_of,
     define_column,
     join_names,
@@ -156,7 +157,7 @@ class PostgresSink:
             found = int(cursor.fetchall()[0][0])
             # The rows may have become visible in an earlier commit, and staging may be lost since.
             _require_audited(publication, found, publication.duplicate_rows)
-            PostgresSequence(self.sequence, rows).remember(cursor, attempt)
+            PostgresSequence(self.sequence, rows, self._find_aside(cursor, attempt)).remember(cursor, attempt)
 
     def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
         """See the port."""
@@ -167,7 +168,12 @@ class PostgresSink:
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
         with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
-            cursor.execute(statement_about("remove_staged", attempt), ranges_as_arrays(records))
+            aside = aside_table(attempt)
+            # Logged, unlike the rows: numbers that a crash of the database takes away would be missing.
+            cursor.execute(
+                sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
+            )
+            cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
@@ -269,7 +275,7 @@ class PostgresSink:
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
-        drop_staging_tables(self.dsn, attempt, ("open", "rows"))
+        drop_staging_tables(self.dsn, attempt, ("open", "rows", "aside"))
 
     def count_target(
         self, pipeline: str, within: Sequence[OffsetRange] | None = None
@@ -298,7 +304,11 @@ class PostgresSink:
     def _staged_numbers(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rules: SequenceRule) -> PostgresSequence:
         deduplication = self._deduplication
         rows = rows_table(attempt) if deduplication is None else deduplication.select_kept(cursor, attempt)
-        return PostgresSequence(rules, rows)
+        return PostgresSequence(rules, rows, self._find_aside(cursor, attempt))
+
+    def _find_aside(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
+        is_there = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
+        return aside_table(attempt) if is_there else None
 
     @property
     def _deduplication(self) -> PostgresDeduplication | None:

@@ -4,7 +4,6 @@ Counting for the audit changes nothing (I6). The numbers are remembered in the t
 the position of the batch are visible, so a crash or a retry finds what the audit found.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,14 @@ from batchledger.sinks.staging import join_names, read_sql
 
 @dataclass(frozen=True)
 class PostgresSequence:
-    """Judges the numbers of ``rows``, a table or subquery of what the batch makes visible."""
+    """Judges the numbers of ``rows``, a table or subquery of what the batch makes visible.
+
+    ``aside`` is a table of rows that arrived and are not made visible: they fill gaps, and repeat nothing.
+    """
 
     rules: SequenceRule
     rows: sql.Composable
+    aside: sql.Composable | None = None
 
     def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> NumberFacts:
         """Return what the audit judges."""
@@ -49,14 +52,10 @@ class PostgresSequence:
         self._gather(cursor, attempt, sql.Identifier("pg_temp", "batchledger_number"))
         cursor.execute(read_sql("find_missing_numbers").format(keys=self._keys), {"limit": limit})
         missing = [
-            Offender(single_offset(*place), name_missing(self._read_key(key), first, last, number))
-            for *place, key, first, last, number in cursor
+            Offender(single_offset(*place), name_missing(first, last, number)) for *place, first, last, number in cursor
         ]
         cursor.execute(read_sql("find_repeated_numbers").format(keys=self._keys), {"limit": limit})
-        repeated = [
-            Offender(single_offset(*place), name_repeated(self._read_key(key), number))
-            for *place, key, number in cursor
-        ]
+        repeated = [Offender(single_offset(*place), name_repeated(number)) for *place, number in cursor]
         return {IntegrityCheck.NO_MISSING_NUMBERS: missing, IntegrityCheck.NO_REPEATED_NUMBERS: repeated}
 
     def remember(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
@@ -83,10 +82,22 @@ class PostgresSequence:
             ),
             number=sql.Identifier(self.rules.number),
             columns=join_names(self._columns),
-            rows=self.rows,
+            rows=self._arrived,
             run=self._run,
         )
         return sql.SQL("({}) numbers").format(select)
+
+    @property
+    def _arrived(self) -> sql.Composed:
+        select = "select {columns}, _topic, _partition, _offset, {is_kept} as is_kept from {rows}"
+        arrived = {True: self.rows, False: self.aside}
+        columns = join_names(self._columns)
+        parts = [
+            sql.SQL(select).format(columns=columns, is_kept=sql.Literal(is_kept), rows=rows)
+            for is_kept, rows in arrived.items()
+            if rows is not None
+        ]
+        return sql.SQL("({}) arrived").format(sql.SQL(" union all ").join(parts))
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -110,6 +121,3 @@ class PostgresSequence:
     @property
     def _keys(self) -> sql.Composed:
         return sql.SQL(", ").join(self._aliases)
-
-    def _read_key(self, text: str) -> dict[str, Any]:
-        return dict(zip(self.rules.key, json.loads(text), strict=True))

@@ -1,6 +1,7 @@
 """Staging on PostgreSQL: the tables in which the rows of one attempt wait, and how Arrow columns become theirs.
 
-An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it is ``b17_a2_rows``.
+An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it is ``b17_a2_rows``. Rows that a check
+sets aside move to ``b17_a2_aside``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,11 @@ def open_table(attempt: Attempt) -> sql.Identifier:
 def rows_table(attempt: Attempt) -> sql.Identifier:
     """The sealed table, which takes no more rows."""
     return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
+
+
+def aside_table(attempt: Attempt) -> sql.Identifier:
+    """The rows that a check has set aside; there is no such table where none has."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
 
 
 def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql.Composed:

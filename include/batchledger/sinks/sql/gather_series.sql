@@ -1,11 +1,14 @@
 -- One row for each key and each of its numberings in the batch; run 0 continues what was seen by earlier batches.
+-- A number that was set aside has arrived: it fills gaps, and repeats nothing.
 create temporary table batchledger_series on commit drop as
 with here as (
-    select {keys}, run, count(*) as records, range_agg(int8range(number, number + 1)) as numbers
+    select {keys}, run, count(*) filter (where is_kept) as records,
+        coalesce(range_agg(int8range(number, number + 1)) filter (where is_kept), '{{}}') as kept,
+        coalesce(range_agg(int8range(number, number + 1)) filter (where not is_kept), '{{}}') as aside
     from {numbers}
     group by {keys}, run
 ), named as (
-    select *, jsonb_build_array({keys})::text as key,
+    select *, kept + aside as numbers, jsonb_build_array({keys})::text as key,
         sha256(convert_to(jsonb_build_array({names}, {keys})::text, 'UTF8')) as key_hash
     from here
 ), known as (

@@ -1,0 +1,66 @@
+"""A real Chromium: one that is installed, else Playwright's own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PICTURES_VARIABLE = "BATCHLEDGER_PICTURES"
+INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+# Otherwise it looks for hosts of its maker at every start.
+ALONE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+
+Look = Literal["light", "dark"]
+OpenPage = Callable[..., AbstractContextManager[Page]]
+
+
+def find_chromium() -> str | None:
+    """Return the path of an installed Chromium; None stands for Playwright's own, which is fetched where it is not."""
+    found = next(filter(None, map(shutil.which, INSTALLED)), None)
+    if found is None:
+        fetched = subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=False)
+        if fetched.returncode != 0:
+            pytest.fail("there is no Chromium, and Playwright cannot fetch one: install the package chromium.")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=ALONE)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> OpenPage:
+    """Open a page in a look and a width; when the test leaves it, it must not have complained about anything."""
+
+    @contextmanager
+    def open_page(look: Look = "light", width: int = 1100, height: int = 900) -> Iterator[Page]:
+        context = browser.new_context(color_scheme=look, viewport={"width": width, "height": height})
+        page, complaints = context.new_page(), list[str]()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
+        yield page
+        context.close()
+        assert complaints == []
+
+    return open_page
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where pictures go: thrown away unless somebody asks for them."""
+    folder = Path(os.environ.get(PICTURES_VARIABLE) or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
