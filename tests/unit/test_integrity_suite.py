@@ -125,7 +125,7 @@ def test_numbers_matter_as_much_as_the_pipeline_says() -> None:
 def test_quarantined_records_are_told_beside_missing_numbers() -> None:
     facts = second(lambda one: replace(one, staged=98, distinct=98, quarantined=2))
     (found,) = failed(replace(facts, numbers=NumberFacts(missing=2, gaps=1))).values()
-    assert "2 records of the batch are in quarantine, whose numbers may be among the missing" in found.detail
+    assert "2 records of the batch cannot be read, their numbers may be among the missing" in found.detail
 
 
 def test_pipeline_without_a_sequence_judges_no_numbers() -> None:
