@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import great_expectations as gx
 from great_expectations.core import ExpectationValidationResult
@@ -77,6 +77,10 @@ class _Borrowed(StaticPool):
 
     def dispose(self) -> None:
         """Leave it open: the library disposes of its engines as they are collected, even while another one works."""
+
+    def recreate(self) -> Self:
+        """Go on with the same connection."""
+        return self
 
 
 def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Mapping[str, JudgedCheck]:
