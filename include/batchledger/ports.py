@@ -540,8 +540,10 @@ class Sink(Protocol):
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """Return up to ``limit`` records for each check that has some."""
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
 
     def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
         """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import IntegrityCheck
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck
 from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -120,9 +120,6 @@ class MemoryStager:
         return {**columns, DELETED_COLUMN: record.value is None} if is_deleting else columns
 
 
-_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
-
-
 @dataclass(frozen=True)
 class MemoryAuditor:
     """See the port. ``ignored`` checks pass whatever they find: a negative control."""
@@ -164,7 +161,7 @@ class MemoryAuditor:
                 Outcome.FAILED if fault and check not in self.ignored else Outcome.PASSED,
                 fault or "nothing found",
                 {"fault": fault},
-                facts.severity_of_numbers if check in _OF_NUMBERS else Severity.CRITICAL,
+                facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL,
             )
             for check, fault in faults.items()
         ]

@@ -14,7 +14,7 @@ import pandas as pd
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from batchledger.accounting import IntegrityCheck, count_holes, describe_holes
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, count_holes, describe_holes
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.errors import CheckNotRunError
@@ -23,9 +23,6 @@ from batchledger.numbering import describe_numbers
 from batchledger.offsets import count_covered
 
 RANGES_SHOWN = 8
-
-# What concerns the batch as a whole, so that no range is named.
-_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def _explain(kind: type[ExpectFactToBeZero], result: ExpectationValidationResult
         detail = f"{len(table)} ranges: {kind.promise()}"
         return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
     detail = kind.failure.format(total=total)
-    if kind.check not in _OF_NUMBERS:
+    if kind.check not in CHECKS_OF_NUMBERS:
         wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
         detail = f"{detail} (in {', '.join(wrong)})"
     return CheckResult(kind.check, Outcome.FAILED, detail, observed, validation=validation)
@@ -120,12 +117,12 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
 
 
 def _severity_of(kind: type[ExpectFactToBeZero], facts: BatchFacts) -> Severity:
-    return facts.severity_of_numbers if kind.check in _OF_NUMBERS else Severity.CRITICAL
+    return facts.severity_of_numbers if kind.check in CHECKS_OF_NUMBERS else Severity.CRITICAL
 
 
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     """Add what is known beside the verdict."""
-    if check.name in _OF_NUMBERS and facts.numbers is not None:
+    if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
         unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
         return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
