@@ -6,7 +6,7 @@ distance. They are put into a table of one row, which Great Expectations judges 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import great_expectations as gx
@@ -19,7 +19,14 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from psycopg import sql
 
 from batchledger.checking import CheckResult, JudgedCheck, Outcome, RequestedCheck, Suite
-from batchledger.checks.distributions import measure_distance, observe_distribution
+from batchledger.checks.distributions import (
+    LEAST_NUMBERS,
+    NULLS,
+    PERCENTILES,
+    Distribution,
+    measure_distance,
+    observe_distribution,
+)
 from batchledger.checks.outcomes import explain_exception
 from batchledger.ports import CheckedBatch, RecentBatch, RowsToCheck
 
@@ -194,17 +201,27 @@ def _compare_distribution(subject: _Subject) -> Measured:
     if subject.rows.checked == 0:
         return Measured("no row to judge")
     present = observe_distribution(subject.rows, subject.check.arguments["column"])
-    if present is None:
-        return Measured("all values are null")
     before = [each.observed.get(subject.check.name, {}) for each in subject.recent]
     recent = [each[present.kind] for each in before if present.kind in each]
-    if len(recent) < LEAST_BATCHES:
-        return Measured(
-            f"{len(recent)} earlier batches, {LEAST_BATCHES} are needed", kept={present.kind: present.numbers}
-        )
-    distance = measure_distance(present, recent)
-    meaning = f"the distance of the values to those of {len(recent)} batches before is {distance:.3f}"
-    return Measured(meaning, distance, {present.kind: present.numbers})
+    of_nulls, nulls_meaning = _compare_nulls(present, [each[NULLS] for each in before if NULLS in each])
+    if present.numbers and len(recent) >= LEAST_BATCHES:
+        distance = max(measure_distance(present, recent), of_nulls)
+        meaning = f"the distance of the values to those of {len(recent)} batches before is {distance:.3f}"
+        return Measured(meaning + nulls_meaning, distance, present.kept)
+    if of_nulls > subject.check.arguments["max_distance"]:
+        return Measured(f"the values cannot be compared{nulls_meaning}", of_nulls, present.kept)
+    # That as many are null as before says nothing of the others.
+    of_numbers = f" of {LEAST_NUMBERS} numbers or more" if present.kind == PERCENTILES else ""
+    reason = f"{len(recent)} earlier batches{of_numbers}, {LEAST_BATCHES} are needed"
+    return Measured(reason if present.numbers else "no row has a number", kept=present.kept)
+
+
+def _compare_nulls(present: Distribution, recent: Sequence[float]) -> tuple[float, str]:
+    """Return how far the share of rows without a number is from the usual one, and say so; 0 when nobody knows."""
+    if present.kind != PERCENTILES or len(recent) < LEAST_BATCHES:
+        return 0.0, ""
+    usual = mean(recent)
+    return abs(present.nulls - usual), f"; {present.nulls:.1%} of the rows have no number, usually {usual:.1%}"
 
 
 def _parse_seconds(age: str) -> float:
