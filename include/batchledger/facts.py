@@ -33,9 +33,24 @@ class BatchFacts:
     set_aside: int = 0
     unexplained_holes: tuple[OffsetRange, ...] = ()
 
+    @property
+    def lacks_numbers(self) -> bool:
+        """Whether rows would be published and none of them has its key and its number, though there is a sequence."""
+        accepted = sum(each.accepted for each in self.balances)
+        return self.numbers is not None and 0 < accepted <= self.numbers.unnumbered
+
+    @property
+    def missing_numbers(self) -> int:
+        """How many numbers are missing: those of gaps, and of every record when none has one."""
+        if self.numbers is None:
+            return 0
+        return self.numbers.missing + (self.numbers.unnumbered if self.lacks_numbers else 0)
+
     def name_offenders(self) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """Return what fails the checks whose facts are ranges of offsets; rows are named by the sink."""
+        unnumbered = [Offender(each.range, "no record has a number") for each in self.balances if each.accepted]
         return {
+            **({IntegrityCheck.NO_MISSING_NUMBERS: unnumbered} if self.lacks_numbers else {}),
             IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in self.unexplained_holes],
             IntegrityCheck.NO_PUBLISHED_OFFSETS: [
                 Offender(each.range, f"of batch {each.batch_id}") for each in self.published

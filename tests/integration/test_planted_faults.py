@@ -171,7 +171,7 @@ def test_message_that_a_restarted_producer_sends_again_after_a_crash_of_the_plat
 def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> None:
     pipeline = create(workplace, FROM_ONE, "7.1 7.2 8.1 8.2")
     send(pipeline, "8.3 8.5")
-    with pytest.raises(BatchBlockedError, match="device_id 8: 4 missing before 5") as blocked:
+    with pytest.raises(BatchBlockedError, match="4 missing before 5") as blocked:
         take(pipeline)
     batchledger("accept", str(blocked.value.fields["batch_id"]), "--reason", "one record is late")
     send(pipeline, "7.3 7.1 7.2 8.4 8.6")
@@ -185,6 +185,23 @@ def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> Non
         ("[7]", 2, "{[1,3)}"),
         ("[8]", 1, "{[1,7)}"),
     ]
+
+
+@pytest.mark.parametrize("rules", [NUMBERED, {}], ids=["found", "negative control"])
+def test_numbers_that_turned_null_block_their_batch(workplace: Workplace, rules: Mapping[str, Any]) -> None:
+    pipeline = create(workplace, rules, "7.1 7.2")
+    pipeline.send_raw((0, json.dumps({"message_id": each, "device_id": 7, "sequence": 3}).encode()) for each in "abc")
+    if not rules:
+        take(pipeline)
+        return
+    with pytest.raises(BatchBlockedError) as blocked:
+        take(pipeline)
+    checks = checks_of(int(blocked.value.fields["batch_id"]))
+    assert checks["no_missing_numbers"]["observed"]["coordinates"] == [
+        f"{pipeline.name}[0] 2..5 (no record has a number)"
+    ]
+    assert checks["no_repeated_numbers"]["outcome"] == "empty"
+    assert pipeline.count_target_rows() == 2
 
 
 def test_numbers_go_on_after_a_crash_at_every_end_of_a_publication(workplace: Workplace) -> None:

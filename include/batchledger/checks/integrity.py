@@ -67,7 +67,7 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
     staged = sum(each.staged + each.outside for each in facts.ranges)
     rows[0]["missing_of_reported"] = facts.reported - facts.set_aside - staged
     if facts.numbers is not None:
-        rows[0] |= {"missing_numbers": facts.numbers.missing, "repeated_numbers": facts.numbers.repeated}
+        rows[0] |= {"missing_numbers": facts.missing_numbers, "repeated_numbers": facts.numbers.repeated}
     return pd.DataFrame(rows)
 
 
@@ -123,6 +123,8 @@ def _severity_of(kind: type[ExpectFactToBeZero], facts: BatchFacts) -> Severity:
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     """Add what is known beside the verdict."""
     if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
+        if check.passed and not facts.numbers.series:
+            check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
         unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
         return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
