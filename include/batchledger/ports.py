@@ -630,7 +630,7 @@ class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
     def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
-        """Return one result per check; a check that cannot run raises, it never passes."""
+        """Return one result per check, in one order. A check that cannot run is ``not_run``; it never passes."""
 
 
 class Incidents(Protocol):

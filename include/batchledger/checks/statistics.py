@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from statistics import mean, median
 from typing import Any
 
-import great_expectations as gx
 import pandas as pd
 import psycopg
 from great_expectations import expectations as gxe
 from great_expectations.core import ExpectationValidationResult
-from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.metadata_types import FailureSeverity
 from psycopg import sql
 
@@ -27,6 +25,7 @@ from batchledger.checks.distributions import (
     measure_distance,
     observe_distribution,
 )
+from batchledger.checks.judging import judge_table
 from batchledger.checks.outcomes import explain_exception
 from batchledger.ports import CheckedBatch, RecentBatch, RowsToCheck
 
@@ -124,17 +123,11 @@ def _measure(subject: _Subject) -> Measured | str:
 
 def _validate(
     checks: Sequence[RequestedCheck], numbers: Mapping[str, float | None]
-) -> Mapping[str, ExpectationValidationResult]:
-    if not checks:
-        return {}
+) -> Mapping[str, ExpectationValidationResult | str]:
     columns = {each.name: f"{_STATISTICS[each.type].column} ({each.name})" for each in checks}
     table = pd.DataFrame({columns[name]: [numbers[name]] for name in columns})
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    facts = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="batch")
-    suite = gx.ExpectationSuite(name="statistics", expectations=[_build(each, columns[each.name]) for each in checks])
-    results = facts.validate(suite, result_format="SUMMARY").results
-    return {str((each.expectation_config.meta or {})["check"]): each for each in results if each.expectation_config}
+    expectations = {each.name: _build(each, columns[each.name]) for each in checks}
+    return judge_table(table, expectations, {"result_format": "SUMMARY"})
 
 
 def _build(check: RequestedCheck, column: str) -> gxe.ExpectColumnValuesToBeBetween:
@@ -149,7 +142,7 @@ def _build(check: RequestedCheck, column: str) -> gxe.ExpectColumnValuesToBeBetw
 
 
 def _explain(
-    check: RequestedCheck, measured: Measured | str, judged: ExpectationValidationResult | None
+    check: RequestedCheck, measured: Measured | str, judged: ExpectationValidationResult | str | None
 ) -> CheckResult:
     def result(outcome: Outcome, detail: str, observed: Mapping[str, Any]) -> CheckResult:
         return CheckResult(
@@ -159,6 +152,8 @@ def _explain(
     if isinstance(measured, str):
         return result(Outcome.NOT_RUN, f"could not run: {measured}", {})
     kept = dict(measured.kept or {})
+    if isinstance(judged, str):
+        return result(Outcome.NOT_RUN, f"could not run: {judged}", kept)
     if measured.number is None or judged is None:
         return result(Outcome.EMPTY, f"nothing to judge: {measured.meaning}", kept)
     asked = ", ".join(f"{name}: {value}" for name, value in check.arguments.items() if name != "column")
