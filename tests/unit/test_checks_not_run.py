@@ -63,13 +63,28 @@ def test_batch_stays_staged_with_the_stored_results_until_it_is_audited_again(
     world.broker.create_topic("orders", 1)
     world.produce(TopicPartition("orders", 0), 3)
     platform = replace(world.process(), make_auditor=IntegrityAuditor)
-    with pytest.raises(CheckNotRunError, match="This says nothing about the data"):
+    with pytest.raises(CheckNotRunError, match="This says nothing about the data") as told:
         run_batch.run_once(platform, "run")
+    assert "clear the audit task of this run in Airflow" in str(told.value)
+    assert "stage and judge it anew: batchledger run orders_copy --batch 1" in str(told.value)
     assert platform.ledger.load_batch(1).state is BatchState.STAGED
     assert {each.outcome for each in platform.ledger.load_checks(1)} == {Outcome.NOT_RUN}
     broken_library.undo()
-    batch = run_batch.audit(platform, 1, "run")
-    assert (batch.state, batch.attempt) == (BatchState.AUDITED, 1)
+    judged = run_batch.audit(platform, 1, "run")
+    assert (judged.state, judged.attempt) == (BatchState.AUDITED, 1)
+
+
+def test_batch_that_is_taken_again_is_staged_anew(broken_library: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(TopicPartition("orders", 0), 3)
+    platform = replace(world.process(), make_auditor=IntegrityAuditor)
+    with pytest.raises(CheckNotRunError):
+        run_batch.run_once(platform, "run")
+    broken_library.undo()
+    batch = run_batch.run_once(platform, "by hand", batch_id=1)
+    assert batch is not None
+    assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 2)
 
 
 @pytest.mark.usefixtures("broken_library")
