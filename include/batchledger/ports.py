@@ -540,8 +540,10 @@ class Sink(Protocol):
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """Return up to ``limit`` records for each check that has some."""
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
 
     def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
         """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
@@ -628,7 +630,7 @@ class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
     def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
-        """Return one result per check; a check that cannot run raises, it never passes."""
+        """Return one result per check, in one order. A check that cannot run is ``not_run``; it never passes."""
 
 
 class Incidents(Protocol):
