@@ -24,6 +24,7 @@ from batchledger.checking import (
 from batchledger.offsets import describe_ranges, merge_ranges
 from batchledger.pipeline import Platform
 from batchledger.ports import CheckedBatch, RowChecks
+from batchledger.source_identity import require_same_topics
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ def _set_aside(platform: Platform, attempt: Attempt, failing: Sequence[JudgedChe
         records = platform.evidence.read_quarantine(attempt.batch)
     else:
         records = platform.source.read_records(ranges, MOST_BYTES_SET_ASIDE)
+        # A topic that was created anew under the name would have given other records for the same offsets.
+        require_same_topics(platform, attempt.batch)
     missing = platform.evidence.set_aside(attempt, failed, records)
     if missing:
         return (

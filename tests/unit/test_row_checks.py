@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from batchledger import decisions, run_batch
-from batchledger.batch import BatchState, Decision, DeliveryMode
+from batchledger.batch import Attempt, BatchState, Decision, DeliveryMode
 from batchledger.checking import OnFailure, Outcome, Severity
-from batchledger.errors import BatchBlockedError, CheckNotRunError, ConfigurationError, ServiceUnavailableError
+from batchledger.errors import (
+    BatchBlockedError,
+    CheckNotRunError,
+    ConfigurationError,
+    ServiceUnavailableError,
+    TopicChangedError,
+)
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.plans import plan
@@ -181,6 +187,17 @@ def test_row_whose_record_has_expired_cannot_be_set_aside_and_blocks() -> None:
     with pytest.raises(BatchBlockedError, match=r"orders\[0\] 1\.\.2 cannot be set aside: Kafka has removed"):
         run_batch.audit(world.process(), batch_id, RUN)
     assert (visible_ids(world), quarantined(world)) == ([], {})
+
+
+def test_records_of_a_topic_that_was_created_anew_are_not_set_aside() -> None:
+    """Offsets of another topic have other bytes; they would stand in quarantine as those of the failing rows."""
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
+    batch_id = staged(world.process())
+    world.broker.create_topic("orders", 1)
+    world.broker.append(ORDERS, *[b"of another topic"] * 5)
+    with pytest.raises(TopicChangedError, match="topic orders is not the one this pipeline was reading"):
+        run_batch.audit(world.process(), batch_id, RUN)
+    assert world.process().evidence.list_set_aside(Attempt(world.process().ledger.load_batch(1), 1, RUN)) == []
 
 
 def test_broker_that_is_down_while_rows_are_set_aside_is_waited_for() -> None:
