@@ -25,8 +25,6 @@ from batchledger.batch import (
     BatchState,
     DeliveryMode,
     Lane,
-    LogState,
-    Position,
     RecordOrigin,
     blocked,
     fenced_by,
@@ -62,13 +60,13 @@ from batchledger.planning import (
     check_source,
 )
 from batchledger.plans import plan
-from batchledger.ports import Ledger
 from batchledger.record_rules import DuplicatePolicy
 from batchledger.replay import (
     check_quarantined,
     check_readable,
 )
 from batchledger.row_audit import OFFENDERS_SHOWN, judge_rows, require_usable_checks
+from batchledger.source_identity import look_at_source, positions_of, require_same_topics, topics_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +91,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:
             # A topic that was created anew while it was being read would have given other records for the same offsets.
-            check_identity(*_look_at_source(platform, batch))
+            require_same_topics(platform, batch)
         platform.crash("staging_sealed")
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
@@ -305,7 +303,7 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
     )
     if batch.lane is Lane.REPLAY:
         return facts
-    facts = replace(facts, positions=_positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
+    facts = replace(facts, positions=positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
     if rules.sequence is None:
         return facts
     return replace(facts, numbers=platform.sink.count_numbers(attempt), severity_of_numbers=rules.sequence.severity)
@@ -324,7 +322,7 @@ def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[tuple[RangeFac
         counts = count_classes([each.range for each in seen], by_class)
         holes = find_unexplained(by_class, platform.rules.holes)
         # Another topic under the name would have told of other records.
-        check_identity(*_look_at_source(platform, attempt.batch))
+        require_same_topics(platform, attempt.batch)
     return combine_witnesses(seen, staged, counts), tuple(holes)
 
 
@@ -332,25 +330,12 @@ def _check_before_reading(platform: Platform, batch: Batch) -> None:
     if batch.origin is RecordOrigin.QUARANTINE:
         check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
         return
-    positions, log = _look_at_source(platform, batch)
+    positions, log = look_at_source(platform, batch)
     if batch.lane is Lane.LIVE:
-        check_source(batch.pipeline, positions, log, _topics_of(batch))
+        check_source(batch.pipeline, positions, log, topics_of(batch))
     else:
         check_identity(positions, log)
         check_readable(batch, log)
-
-
-def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
-    return _positions_of(batch, platform.ledger), platform.source.read_log(_topics_of(batch))
-
-
-def _topics_of(batch: Batch) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.partition.topic for each in batch.ranges))
-
-
-def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
-    concerned = {each.partition for each in batch.ranges}
-    return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
 
 
 def _with_offenders(

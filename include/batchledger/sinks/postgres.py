@@ -171,6 +171,8 @@ class PostgresSink:
         """See the port."""
         with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
             aside = aside_table(attempt)
+            # Otherwise a twin could create the table at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
             # Logged, unlike the rows: numbers that a crash of the database takes away would be missing.
             cursor.execute(
                 sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
