@@ -1,14 +1,23 @@
 """Data Docs: what a page shows, that it needs nothing and nobody else, and which pages are written again."""
 
+import dataclasses
+import html
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
+import great_expectations as gx
+import pandas as pd
 import pytest
+from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.batch import BatchState, Lane
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.checking import CheckResult, Outcome, RequestedCheck, Severity, Suite
 from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.checks.outcomes import explain
+from batchledger.checks.requested import build_checks
 from batchledger.docs import folder as docs_folder
 from batchledger.docs import site
 from batchledger.docs.charts import draw_history
@@ -38,19 +47,20 @@ def page(checks: Sequence[CheckResult] = (), error: str | None = None) -> str:
 
 def test_page_tells_each_check_in_its_own_words_and_in_those_of_great_expectations() -> None:
     checks = judged()
-    html = page(checks)
+    text = page(checks)
     for check in checks:
-        assert check.name in html
-    assert "Each (topic, partition, offset) is staged once." in html
-    assert html.count("fa-times text-danger") == len([each for each in checks if each.outcome is Outcome.FAILED])
+        assert check.name in text
+    assert "Each (topic, partition, offset) is staged once." in text
+    assert text.count("fa-times text-danger") == len([each for each in checks if each.outcome is Outcome.FAILED])
 
 
 def test_page_asks_no_server_for_anything_and_runs_no_script() -> None:
     """Great Expectations' own pages load styles and scripts from eight servers."""
     pages = [page(judged()), write_history("orders", [figures(17)]), write_index([])]
-    for html in pages:
-        assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in html
-        shown = NAMES_ONLY.sub("", html)
+    for text in pages:
+        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
+        assert f'content="{policy}"' in html.unescape(text)
+        shown = NAMES_ONLY.sub("", text)
         assert not re.search(r"https?://|<script|src=|@import|<link[^>]*stylesheet", shown)
 
 
@@ -58,6 +68,52 @@ def test_page_takes_no_text_for_markup() -> None:
     check = CheckResult(SCRIPT, Outcome.FAILED, SCRIPT, severity=Severity.WARNING, suite=Suite.PIPELINE)
     assert "<script" not in page([check])
     assert page([check]).count("&lt;script&gt;") == 2
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PATTERN = r"(?<!\s)a&b"
+
+
+def validated(kind: str, *, success: bool, **arguments: object) -> CheckResult:
+    """A check of a pipeline file over three rows, judged by Great Expectations, reduced and stored as such ones are."""
+    check = RequestedCheck(kind, kind, arguments)
+    (built,) = build_checks([check], Path())
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    table = pd.DataFrame({HOSTILE: ["x", "y", "z"], "name": ["x", "y", "z"]})
+    batch = context.data_sources.add_pandas(uuid4().hex).read_dataframe(table, asset_name="rows")
+    result = explain(built, batch.validate(built.expectation, result_format="BASIC"), len(table), 10).result
+    assert (result.outcome is Outcome.PASSED) is success
+    return dataclasses.replace(result, validation=json.loads(json.dumps(result.validation)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "success", "arguments"),
+    [
+        ("expect_table_columns_to_match_set", False, {"column_set": [HOSTILE, "other"]}),
+        ("expect_table_columns_to_match_ordered_list", False, {"column_list": ["name", HOSTILE]}),
+        ("expect_table_row_count_to_equal", True, {"value": 3, "description": HOSTILE}),
+        ("expect_column_values_to_be_in_set", False, {"column": HOSTILE, "value_set": [f"'{HOSTILE}"]}),
+        ("expect_column_values_to_be_in_set", False, {"column": "name", "value_set": ["a"], "description": HOSTILE}),
+        ("expect_column_unique_value_count_to_be_between", True, {"column": HOSTILE, "min_value": 1}),
+    ],
+)
+def test_what_a_pipeline_file_says_of_a_check_is_text_in_the_tables_of_great_expectations(
+    kind: str, success: bool, arguments: dict[str, object]
+) -> None:
+    """Names of columns, sets of values and descriptions, of real results; each stands there as it was written."""
+    table = render_results([validated(kind, success=success, **arguments)], "one")
+    assert table is not None
+    assert "<img" not in table
+    assert HOSTILE in html.unescape(table)
+
+
+def test_pattern_reads_in_the_tables_as_it_was_written() -> None:
+    """Great Expectations escapes some of what it is given by itself: nothing is escaped twice."""
+    check = validated("expect_column_values_to_match_regex", success=False, column="name", regex=PATTERN)
+    table = render_results([check], "one")
+    assert table is not None
+    assert html.escape(PATTERN, quote=False) in table
 
 
 def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> None:
@@ -68,10 +124,10 @@ def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> No
 def test_check_that_judged_nothing_is_neither_a_success_nor_a_failure_of_great_expectations(outcome: Outcome) -> None:
     (validation,) = [each.validation for each in judged()][:1]
     check = CheckResult("some_check", outcome, "no row to judge", validation=validation)
-    html = page([check])
-    assert "fa-check-circle text-success" not in html
-    assert "fa-times text-danger" not in html
-    assert "some_check" in html
+    text = page([check])
+    assert "fa-check-circle text-success" not in text
+    assert "fa-times text-danger" not in text
+    assert "some_check" in text
 
 
 def test_expectation_whose_class_is_gone_keeps_no_other_from_being_shown() -> None:
@@ -149,9 +205,9 @@ def test_index_leads_to_every_pipeline_and_a_run_to_its_batch(tmp_path: Path) ->
     folder = DocsFolder(tmp_path)
     write_docs(folder, "orders", [figures(1)], Loads())
     write_docs(folder, "clicks", [figures(9, runs=("manual__9",))], Loads())
-    html = folder.index.read_text()
-    assert 'href="clicks/index.html"' in html
-    assert 'href="orders/1.html"' in html
+    text = folder.index.read_text()
+    assert 'href="clicks/index.html"' in text
+    assert 'href="orders/1.html"' in text
     summary = folder.read_summary("clicks")
     assert summary is not None
     assert summary["batch_by_run"]["manual__9"] == 9

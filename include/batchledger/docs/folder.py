@@ -17,6 +17,8 @@ from typing import Any, Self
 DOCS_VARIABLE = "BATCHLEDGER_DOCS"
 DEFAULT_DOCS_FOLDER = Path(__file__).resolve().parents[3] / ".local" / "docs"
 HISTORY = "index"
+# A page loads nothing, runs no script and sends nothing anywhere.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 
 _PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _PAGE = re.compile(r"(?P<page>[0-9]{1,19}|index)(\.html)?", re.ASCII)

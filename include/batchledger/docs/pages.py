@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from batchledger.checking import Outcome
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
+from batchledger.docs.folder import POLICY
 from batchledger.ledger.figures import BatchFigures
 from batchledger.ledger.history import BatchHistory
 
@@ -39,13 +40,15 @@ _OUTCOMES = {
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    templates = Environment(
         loader=PackageLoader("batchledger.docs"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.globals["policy"] = POLICY
+    return templates
 
 
 def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str:

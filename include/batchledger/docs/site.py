@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 BATCHES_KEPT = 200
 # Part of each stamp: another look of the pages makes all of them anew.
-_LOOK = 1
+_LOOK = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from fastapi import Depends, FastAPI, HTTPException, status
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from batchledger.docs.folder import DocsFolder
+from batchledger.docs.folder import POLICY, DocsFolder
 
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'",
+    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
