@@ -201,6 +201,20 @@ def test_pages_of_batches_that_are_no_longer_kept_are_removed(tmp_path: Path) ->
     ]
 
 
+def test_process_that_is_late_takes_nothing_back_of_one_that_knows_newer_batches(tmp_path: Path) -> None:
+    """It read the ledger before batch 3 was planned, and writes after the pages of batch 3."""
+    folder = DocsFolder(tmp_path)
+    newer = [figures(2), figures(3, runs=("manual__3",))]
+    write_docs(folder, "orders", newer, Loads())
+    before = {each.name: each.read_text() for each in (tmp_path / "orders").iterdir()}
+    assert write_docs(folder, "orders", [figures(1), figures(2)], Loads()).removed == 0
+    assert {each.name: each.read_text() for each in (tmp_path / "orders").iterdir()} == before | {
+        "1.html": folder.page_of("orders", 1).read_text()
+    }
+    assert "orders/3.html" in folder.index.read_text()
+    assert write_docs(folder, "orders", newer, Loads()).removed == 1
+
+
 def test_index_leads_to_every_pipeline_and_a_run_to_its_batch(tmp_path: Path) -> None:
     folder = DocsFolder(tmp_path)
     write_docs(folder, "orders", [figures(1)], Loads())

@@ -85,11 +85,14 @@ class DocsFolder:
         """Replace what is kept of a pipeline."""
         write_page(self.path / pipeline / "summary.json", json.dumps(summary))
 
-    def prune(self, pipeline: str, kept: Sequence[int]) -> int:
-        """Remove the pages of all batches but these; return how many."""
+    def prune(self, pipeline: str, oldest: int) -> int:
+        """Remove the pages of batches older than that; return how many.
+
+        Never newer ones, whatever is known of them: another process may have written them meanwhile.
+        """
         removed = 0
         for page in (self.path / pipeline).glob("*.html"):
-            if page.stem.isdecimal() and int(page.stem) not in kept:
+            if page.stem.isdecimal() and int(page.stem) < oldest:
                 page.unlink(missing_ok=True)
                 removed += 1
         return removed

@@ -6,7 +6,7 @@ folder of the pages, and a run is as it was whatever becomes of them.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,9 +49,10 @@ def build_docs(pipeline: PipelineConfig) -> Built:
 def write_docs(
     folder: DocsFolder, pipeline: str, batches: Sequence[BatchFigures], load: Callable[[int], BatchHistory]
 ) -> Built:
-    """Write what is missing or outdated for the ``batches`` that are kept, the oldest first; remove other pages.
+    """Write what is missing or outdated for the ``batches`` that are kept, the oldest first; remove older pages.
 
-    Raises what ``load`` does, and OSError. May be repeated, also by several processes at once.
+    Raises what ``load`` does, and OSError. May be repeated, also by several processes at once: what one that began
+    later has written of newer batches stays.
     """
     written = 0
     stamps = {each.batch_id: make_stamp(each) for each in batches}
@@ -61,9 +62,9 @@ def write_docs(
             page = write_batch(load(figures.batch_id), figures, stamp)
             write_page(folder.page_of(pipeline, figures.batch_id), page)
             written += 1
-    removed = folder.prune(pipeline, [each.batch_id for each in batches])
-    summary = _summarise(pipeline, batches, stamps.values())
-    if summary != folder.read_summary(pipeline):
+    removed = folder.prune(pipeline, batches[0].batch_id) if batches else 0
+    summary, there = _summarise(pipeline, batches, stamps.values()), folder.read_summary(pipeline)
+    if summary != there and _newest(summary) >= _newest(there):
         write_page(folder.history_of(pipeline), write_history(pipeline, batches))
         # Last of the pipeline's, because it says that the others are there.
         folder.write_summary(pipeline, summary)
@@ -84,6 +85,12 @@ def _load_own_expectations(pipeline: PipelineConfig) -> None:
         build_checks(pipeline.requested_checks, pipeline.folder)
     except BatchledgerError as error:
         logger.warning("%s: results of some checks are told without their own words: %s", pipeline.name, error)
+
+
+def _newest(summary: Mapping[str, Any] | None) -> int:
+    """Return the number of the newest batch that a summary tells of, 0 for none."""
+    newest = (summary or {}).get("newest")
+    return int(newest["batch_id"]) if newest else 0
 
 
 def _summarise(pipeline: str, batches: Sequence[BatchFigures], stamps: Iterable[str]) -> dict[str, Any]:
