@@ -318,7 +318,7 @@ def test_validations_of_the_newest_batches_stay_and_what_the_checks_found_stays_
 
 
 def test_audits_go_after_a_month_apart_from_the_newest(warehouse: PostgresWarehouse) -> None:
-    life.store(warehouse, FIRST)
+    """Of a pipeline that has never planned a batch too."""
     now = datetime.now(UTC)
     for age in (90, 60, 40):
         store_audit(warehouse.dsn, warehouse.pipeline, now - age * DAY, [VALIDATED, life.FAILED][:1])
@@ -332,7 +332,7 @@ def test_audits_go_after_a_month_apart_from_the_newest(warehouse: PostgresWareho
 def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_ones_stay(
     warehouse: PostgresWarehouse,
 ) -> None:
-    life.store(warehouse, FIRST)
+    """Of a pipeline that has never planned a batch too: its topic may be gone, or Kafka refuse it, from the start."""
     now, kinds = datetime.now(UTC), frozenset(IncidentKind)
     incidents = PostgresIncidents(warehouse.dsn)
     for subject, ages in (("old", (200, 91)), ("young", (200, 89)), ("open", (200, None))):

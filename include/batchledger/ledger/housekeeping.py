@@ -31,7 +31,7 @@ PIPELINE_IS_FREE_WITHIN = "2s"
 class LeftBehind:
     """What may be looked through at ``now``, the database's own clock.
 
-    ``open_planned_at`` says for each pipeline of the ledger when its open batches were planned.
+    ``open_planned_at`` says for each pipeline that has planned anything when its open batches were planned.
     """
 
     now: datetime
