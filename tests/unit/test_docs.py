@@ -4,6 +4,8 @@ import dataclasses
 import html
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -19,11 +21,12 @@ from batchledger.checks.integrity import IntegrityAuditor
 from batchledger.checks.outcomes import explain
 from batchledger.checks.requested import build_checks
 from batchledger.docs import folder as docs_folder
-from batchledger.docs import site
+from batchledger.docs import pages
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
 from batchledger.docs.folder import DocsFolder, write_page
-from batchledger.docs.pages import write_batch, write_history, write_index
+from batchledger.docs.index import write_index
+from batchledger.docs.pages import write_batch, write_history
 from batchledger.docs.site import make_stamp, write_docs
 from batchledger.ledger.history import BatchHistory
 from tests.fakes.docs import figures, history
@@ -56,8 +59,7 @@ def test_page_tells_each_check_in_its_own_words_and_in_those_of_great_expectatio
 
 def test_page_asks_no_server_for_anything_and_runs_no_script() -> None:
     """Great Expectations' own pages load styles and scripts from eight servers."""
-    pages = [page(judged()), write_history("orders", [figures(17)]), write_index([])]
-    for text in pages:
+    for text in (page(judged()), write_history("orders", [figures(17)]), write_index([])):
         policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
         assert f'content="{policy}"' in html.unescape(text)
         shown = NAMES_ONLY.sub("", text)
@@ -182,8 +184,8 @@ def test_only_pages_of_batches_that_have_changed_are_written_again(tmp_path: Pat
 
 def test_history_is_drawn_again_only_when_a_batch_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    original = site.write_history
-    monkeypatch.setattr(site, "write_history", lambda name, found: drawn.append(len(found)) or original(name, found))
+    original = pages.write_history
+    monkeypatch.setattr(pages, "write_history", lambda name, found: drawn.append(len(found)) or original(name, found))
     for batches in ([figures(1)], [figures(1)], [figures(1), figures(2)]):
         write_docs(DocsFolder(tmp_path), "orders", batches, Loads())
     assert drawn == [1, 2]
@@ -199,6 +201,14 @@ def test_pages_of_batches_that_are_no_longer_kept_are_removed(tmp_path: Path) ->
         "index.html",
         "summary.json",
     ]
+
+
+@pytest.mark.parametrize("module", ["batchledger.docs.site", "batchledger.ui.app"])
+def test_look_at_a_pipeline_where_nothing_has_happened_imports_nothing_that_takes_seconds(module: str) -> None:
+    """Otherwise each report would cost them, in a process of its own."""
+    code = f"import sys, {module}; print(sorted({{'great_expectations', 'matplotlib'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_process_that_is_late_takes_nothing_back_of_one_that_knows_newer_batches(tmp_path: Path) -> None:

@@ -45,13 +45,14 @@ def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
     if not results:
         return None
     block: Any = ValidationResultsTableContentBlockRenderer.render(results)
-    table = _View().render({"content_block": block.to_json_dict()})
+    view: Any = _View()
+    table: str = view.render({"content_block": block.to_json_dict()})
     # All texts were escaped by restore. Ids are unique on a page with several tables.
     return Markup(table.replace('id="content-block', f'id="{prefix}'))  # noqa: S704
 
 
 def restore(validation: Mapping[str, Any]) -> ExpectationValidationResult:
-    """Return the result that was stored as Great Expectations had serialised it, with all its texts escaped for HTML."""
+    """Return the result that was stored as Great Expectations had serialised it, its texts escaped for HTML."""
     parts = _escape(validation)
     return ExpectationValidationResult(
         **{**parts, "expectation_config": ExpectationConfiguration(**parts["expectation_config"])}

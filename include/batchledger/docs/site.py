@@ -1,20 +1,20 @@
-"""Bring the pages of a pipeline up to date: those whose batch has changed since, its history, and the way in.
+"""Bring the pages of pipelines up to date: those whose batch has changed since, the histories, and the way in.
 
-What is already there and still true is left alone, so that it costs little after each run. Nothing is changed but the
-folder of the pages, and a run is as it was whatever becomes of them.
+What is already there and still true is left alone, and Great Expectations and matplotlib, which cost seconds to import,
+are imported when there is a page to write: a look at a pipeline where nothing has happened costs one query. Nothing is
+changed but the folder of the pages.
 """
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from batchledger.checks.requested import build_checks
-from batchledger.config import PipelineConfig
+from batchledger.config import PipelineConfig, find_pipeline_files, load_pipeline
 from batchledger.docs.folder import DocsFolder, write_page
-from batchledger.docs.pages import write_batch, write_history, write_index
+from batchledger.docs.index import write_index
 from batchledger.errors import BatchledgerError
 from batchledger.ledger.figures import BatchFigures, load_figures
 from batchledger.ledger.history import BatchHistory, load_batch_history
@@ -38,12 +38,37 @@ class Built:
     page: str
 
 
+def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
+    """Bring the pages of all pipelines up to date; return what became of them, and what went wrong, by pipeline.
+
+    Nothing that is wrong with one pipeline, or with what it makes Great Expectations tell, harms another.
+    """
+    built: list[Built] = []
+    failures: dict[str, Exception] = {}
+    for name in [path.stem for path in find_pipeline_files()]:
+        try:
+            built.append(build_docs(load_pipeline(name)))
+        except BatchledgerError as error:
+            logger.warning("%s: %s", name, error)
+            failures[name] = error
+        except Exception as error:
+            logger.exception("the pages of %s could not be written", name)
+            failures[name] = error
+    return built, failures
+
+
 def build_docs(pipeline: PipelineConfig) -> Built:
     """Bring the pages of a pipeline up to date. Raises ServiceUnavailableError, ConfigurationError, OSError."""
-    dsn = ledger_dsn(pipeline)
-    _load_own_expectations(pipeline)
+    dsn, folder = ledger_dsn(pipeline), DocsFolder.of_environment()
     batches = load_figures(dsn, pipeline.name, BATCHES_KEPT)
-    return write_docs(DocsFolder.of_environment(), pipeline.name, batches, partial(load_batch_history, dsn))
+    if find_outdated(folder, pipeline.name, batches):
+        _load_own_expectations(pipeline)
+    return write_docs(folder, pipeline.name, batches, partial(load_batch_history, dsn))
+
+
+def find_outdated(folder: DocsFolder, pipeline: str, batches: Sequence[BatchFigures]) -> Sequence[BatchFigures]:
+    """Return the batches whose page is missing or was made from other figures, the newest first."""
+    return [each for each in reversed(batches) if folder.read_stamp(pipeline, each.batch_id) != make_stamp(each)]
 
 
 def write_docs(
@@ -54,23 +79,23 @@ def write_docs(
     Raises what ``load`` does, and OSError. May be repeated, also by several processes at once: what one that began
     later has written of newer batches stays.
     """
-    written = 0
-    stamps = {each.batch_id: make_stamp(each) for each in batches}
-    for figures in reversed(batches):
-        stamp = stamps[figures.batch_id]
-        if folder.read_stamp(pipeline, figures.batch_id) != stamp:
-            page = write_batch(load(figures.batch_id), figures, stamp)
-            write_page(folder.page_of(pipeline, figures.batch_id), page)
-            written += 1
+    outdated = find_outdated(folder, pipeline, batches)
+    for figures in outdated:
+        from batchledger.docs.pages import write_batch
+
+        page = write_batch(load(figures.batch_id), figures, make_stamp(figures))
+        write_page(folder.page_of(pipeline, figures.batch_id), page)
     removed = folder.prune(pipeline, batches[0].batch_id) if batches else 0
-    summary, there = _summarise(pipeline, batches, stamps.values()), folder.read_summary(pipeline)
+    summary, there = _summarise(pipeline, batches), folder.read_summary(pipeline)
     if summary != there and _newest(summary) >= _newest(there):
+        from batchledger.docs.pages import write_history
+
         write_page(folder.history_of(pipeline), write_history(pipeline, batches))
         # Last of the pipeline's, because it says that the others are there.
         folder.write_summary(pipeline, summary)
     write_page(folder.index, write_index(folder.list_summaries()))
-    built = Built(pipeline, written, len(batches) - written, removed, str(folder.history_of(pipeline)))
-    logger.info("%s: %d pages written, %d were current, %d removed", pipeline, written, built.current, removed)
+    built = Built(pipeline, len(outdated), len(batches) - len(outdated), removed, str(folder.history_of(pipeline)))
+    logger.info("%s: %d pages written, %d were current, %d removed", pipeline, built.written, built.current, removed)
     return built
 
 
@@ -81,6 +106,8 @@ def make_stamp(figures: BatchFigures) -> str:
 
 def _load_own_expectations(pipeline: PipelineConfig) -> None:
     """Let Great Expectations know the classes of the pipeline file, which say how their results are told."""
+    from batchledger.checks.requested import build_checks
+
     try:
         build_checks(pipeline.requested_checks, pipeline.folder)
     except BatchledgerError as error:
@@ -93,11 +120,12 @@ def _newest(summary: Mapping[str, Any] | None) -> int:
     return int(newest["batch_id"]) if newest else 0
 
 
-def _summarise(pipeline: str, batches: Sequence[BatchFigures], stamps: Iterable[str]) -> dict[str, Any]:
+def _summarise(pipeline: str, batches: Sequence[BatchFigures]) -> dict[str, Any]:
+    stamps = "".join(map(make_stamp, batches))
     newest = batches[-1] if batches else None
     return {
         "pipeline": pipeline,
-        "stamp": hashlib.sha256("".join(stamps).encode()).hexdigest()[:24],
+        "stamp": hashlib.sha256(stamps.encode()).hexdigest()[:24],
         "newest": newest
         and {
             "batch_id": newest.batch_id,

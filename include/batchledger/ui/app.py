@@ -90,6 +90,6 @@ def _send(file: Path, command: str) -> HTMLResponse:
 def _missing(command: str) -> HTTPException:
     return HTTPException(
         status.HTTP_404_NOT_FOUND,
-        "this page was not written yet, or its batch is older than those that are kept. The report task of each run "
-        f"writes pages; so does: {command}",
+        "this page was not written yet, or its batch is older than those that are kept. The DAG batchledger-data-docs "
+        f"writes pages after each run; so does: {command}",
     )
