@@ -111,7 +111,7 @@ def tidy(
             decision = Decision(HOUSEKEEPER, f"quarantine.keep: {describe_duration(keep)}")
             removals.append(house.drop_quarantined(pipeline, found.now - keep, decision))
         removals.append(house.strip_validations(pipeline, kept.validations))
-        removals.append(house.forget_audits(pipeline, found.now - kept.audits))
+        removals.append(house.forget_audits(pipeline, found.now - kept.audits, found.now - kept.passed_audits))
         removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
     for each in removals:
         if each.count:

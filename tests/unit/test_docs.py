@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from great_expectations.data_context.types.base import ProgressBarsConfig
 from batchledger.batch import BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, RequestedCheck, Severity, Suite
 from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.checks.ledger_audit import judge
 from batchledger.checks.outcomes import explain
 from batchledger.checks.requested import build_checks
 from batchledger.docs import folder as docs_folder
@@ -28,8 +30,10 @@ from batchledger.docs.folder import DocsFolder, write_page
 from batchledger.docs.index import write_index
 from batchledger.docs.pages import write_batch, write_history
 from batchledger.docs.site import make_stamp, write_docs
+from batchledger.ledger.audits import StoredAudit
 from batchledger.ledger.history import BatchHistory
-from tests.fakes.docs import figures, history
+from batchledger.ledger_audit import Fact, LedgerCheck, Question
+from tests.fakes.docs import NOON, figures, history
 from tests.unit.test_integrity_suite import FAULTS
 
 SCRIPT = "<script>alert(1)</script>"
@@ -64,6 +68,52 @@ def test_page_asks_no_server_for_anything_and_runs_no_script() -> None:
         assert f'content="{policy}"' in html.unescape(text)
         shown = NAMES_ONLY.sub("", text)
         assert not re.search(r"https?://|<script|src=|@import|<link[^>]*stylesheet", shown)
+
+
+def audited(hours: int = 0) -> StoredAudit:
+    """The results of an audit that found a row too few, and could not ask Kafka."""
+    questions = [
+        Question(LedgerCheck.TARGET, "3 batches", (Fact("batch 1", 1, "accepted 10 rows, the target holds 9"),)),
+        Question(LedgerCheck.RANGES_MEET, "3 batches", (Fact("orders[0]", 0),)),
+        Question(LedgerCheck.LOSS, "", unanswered="Kafka does not answer"),
+    ]
+    return StoredAudit(NOON + timedelta(hours=hours), judge(questions))
+
+
+def test_history_shows_when_the_pipeline_was_audited_last_and_what_was_found_first_what_is_wrong() -> None:
+    text = write_history("orders", [figures(17)], audited())
+    shown = text[text.index('id="audit"') :]
+    assert "2 not passed" in shown
+    assert "2026-11-20 12:00:00 UTC" in shown
+    places = [
+        shown.index(each)
+        for each in (
+            "✘ failed",
+            "accepted 10 rows, the target holds 9",
+            "✔ passed",
+            "The published ranges of each partition meet",
+        )
+    ]
+    assert places == sorted(places)
+    assert "Kafka does not answer" in shown
+    table = shown[shown.index("<details>") :]
+    assert "unexpected values found" in table
+    assert table.count("fa-times text-danger") == 1
+    assert "audit" not in write_history("orders", [figures(17)])
+
+
+def test_history_of_a_pipeline_that_was_audited_before_it_first_planned_is_written(tmp_path: Path) -> None:
+    folder = DocsFolder(tmp_path)
+    write_docs(folder, "orders", [], Loads(), audited())
+    assert "accepted 10 rows, the target holds 9" in folder.history_of("orders").read_text()
+    assert f'>2026-11-20 12:00:00 UTC</a>: <span class="failed">{LedgerCheck.TARGET}' in folder.index.read_text()
+
+
+def test_history_is_written_again_after_an_audit(tmp_path: Path) -> None:
+    folder = DocsFolder(tmp_path)
+    for audit in (None, audited(), audited(hours=1)):
+        write_docs(folder, "orders", [figures(17)], Loads(), audit)
+    assert "2026-11-20 13:00:00 UTC" in folder.history_of("orders").read_text()
 
 
 def test_page_takes_no_text_for_markup() -> None:
@@ -185,7 +235,9 @@ def test_only_pages_of_batches_that_have_changed_are_written_again(tmp_path: Pat
 def test_history_is_drawn_again_only_when_a_batch_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     original = pages.write_history
-    monkeypatch.setattr(pages, "write_history", lambda name, found: drawn.append(len(found)) or original(name, found))
+    monkeypatch.setattr(
+        pages, "write_history", lambda name, *found: drawn.append(len(found[0])) or original(name, *found)
+    )
     for batches in ([figures(1)], [figures(1)], [figures(1), figures(2)]):
         write_docs(DocsFolder(tmp_path), "orders", batches, Loads())
     assert drawn == [1, 2]

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from batchledger.checking import CheckResult, Outcome
 
 # Imported so that Great Expectations knows their classes by type.
-from batchledger.checks import expectations, statistics  # noqa: F401
+from batchledger.checks import expectations, ledger_audit, statistics  # noqa: F401
 
 
 class _View(DefaultJinjaComponentView):

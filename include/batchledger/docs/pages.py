@@ -9,6 +9,7 @@ from batchledger.checking import Outcome
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
 from batchledger.docs.index import find_template
+from batchledger.ledger.audits import StoredAudit
 from batchledger.ledger.figures import BatchFigures
 from batchledger.ledger.history import BatchHistory
 
@@ -51,9 +52,15 @@ def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str
     )
 
 
-def write_history(pipeline: str, batches: Sequence[BatchFigures]) -> str:
-    """Return the history of a pipeline, ``batches`` the oldest first."""
+def write_history(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudit | None = None) -> str:
+    """Return the history of a pipeline, ``batches`` the oldest first, with what its newest audit has found."""
     drawn = batches[-BATCHES_DRAWN:]
     return find_template("history.html.j2").render(
-        pipeline=pipeline, batches=batches, drawn=len(drawn), drawing=draw_history(drawn) if drawn else None
+        audit=audit,
+        batches=batches,
+        drawing=draw_history(drawn) if drawn else None,
+        drawn=len(drawn),
+        outcomes=_OUTCOMES,
+        pipeline=pipeline,
+        table=render_results(audit.checks, "audit") if audit else None,
     )

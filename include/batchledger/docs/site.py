@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from batchledger.config import PipelineConfig, find_pipeline_files, load_pipelin
 from batchledger.docs.folder import DocsFolder, write_page
 from batchledger.docs.index import write_index
 from batchledger.errors import BatchledgerError
+from batchledger.ledger.audits import StoredAudit, load_newest_audit
 from batchledger.ledger.figures import BatchFigures, load_figures
 from batchledger.ledger.history import BatchHistory, load_batch_history
 from batchledger.wiring import ledger_dsn
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 BATCHES_KEPT = 200
 # Part of each stamp: another look of the pages makes all of them anew.
 _LOOK = 2
+MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,10 @@ def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
 def build_docs(pipeline: PipelineConfig) -> Built:
     """Bring the pages of a pipeline up to date. Raises ServiceUnavailableError, ConfigurationError, OSError."""
     dsn, folder = ledger_dsn(pipeline), DocsFolder.of_environment()
-    batches = load_figures(dsn, pipeline.name, BATCHES_KEPT)
+    batches, audit = load_figures(dsn, pipeline.name, BATCHES_KEPT), load_newest_audit(dsn, pipeline.name)
     if find_outdated(folder, pipeline.name, batches):
         _load_own_expectations(pipeline)
-    return write_docs(folder, pipeline.name, batches, partial(load_batch_history, dsn))
+    return write_docs(folder, pipeline.name, batches, partial(load_batch_history, dsn), audit)
 
 
 def find_outdated(folder: DocsFolder, pipeline: str, batches: Sequence[BatchFigures]) -> Sequence[BatchFigures]:
@@ -72,7 +75,11 @@ def find_outdated(folder: DocsFolder, pipeline: str, batches: Sequence[BatchFigu
 
 
 def write_docs(
-    folder: DocsFolder, pipeline: str, batches: Sequence[BatchFigures], load: Callable[[int], BatchHistory]
+    folder: DocsFolder,
+    pipeline: str,
+    batches: Sequence[BatchFigures],
+    load: Callable[[int], BatchHistory],
+    audit: StoredAudit | None = None,
 ) -> Built:
     """Write what is missing or outdated for the ``batches`` that are kept, the oldest first; remove older pages.
 
@@ -86,11 +93,11 @@ def write_docs(
         page = write_batch(load(figures.batch_id), figures, make_stamp(figures))
         write_page(folder.page_of(pipeline, figures.batch_id), page)
     removed = folder.prune(pipeline, batches[0].batch_id) if batches else 0
-    summary, there = _summarise(pipeline, batches), folder.read_summary(pipeline)
-    if summary != there and _newest(summary) >= _newest(there):
+    summary, there = _summarise(pipeline, batches, audit), folder.read_summary(pipeline)
+    if summary != there and _age(summary) >= _age(there):
         from batchledger.docs.pages import write_history
 
-        write_page(folder.history_of(pipeline), write_history(pipeline, batches))
+        write_page(folder.history_of(pipeline), write_history(pipeline, batches, audit))
         # Last of the pipeline's, because it says that the others are there.
         folder.write_summary(pipeline, summary)
     write_page(folder.index, write_index(folder.list_summaries()))
@@ -114,23 +121,24 @@ def _load_own_expectations(pipeline: PipelineConfig) -> None:
         logger.warning("%s: results of some checks are told without their own words: %s", pipeline.name, error)
 
 
-def _newest(summary: Mapping[str, Any] | None) -> int:
-    """Return the number of the newest batch that a summary tells of, 0 for none."""
-    newest = (summary or {}).get("newest")
-    return int(newest["batch_id"]) if newest else 0
+def _age(summary: Mapping[str, Any] | None) -> tuple[int, str]:
+    """Return the number of the newest batch that a summary tells of, and when the pipeline was audited."""
+    newest, audit = (summary or {}).get("newest"), (summary or {}).get("audit")
+    return (int(newest["batch_id"]) if newest else 0, audit["audited_at"] if audit else "")
 
 
-def _summarise(pipeline: str, batches: Sequence[BatchFigures]) -> dict[str, Any]:
+def _summarise(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudit | None) -> dict[str, Any]:
     stamps = "".join(map(make_stamp, batches))
     newest = batches[-1] if batches else None
     return {
         "pipeline": pipeline,
         "stamp": hashlib.sha256(stamps.encode()).hexdigest()[:24],
+        "audit": audit and {"audited_at": f"{audit.audited_at.astimezone(UTC):{MOMENT}}", "failing": audit.failing},
         "newest": newest
         and {
             "batch_id": newest.batch_id,
             "state": newest.state.value,
-            "planned_at": f"{newest.planned_at:%Y-%m-%d %H:%M:%S} UTC",
+            "planned_at": f"{newest.planned_at.astimezone(UTC):{MOMENT}}",
             "failing": list(newest.failing),
         },
         # A later batch of the same run is what became of it.
