@@ -26,10 +26,10 @@ from batchledger.docs import folder as docs_folder
 from batchledger.docs import pages
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
-from batchledger.docs.folder import DocsFolder, write_page
+from batchledger.docs.folder import DOCS_VARIABLE, DocsFolder, write_page
 from batchledger.docs.index import write_index
 from batchledger.docs.pages import write_batch, write_history
-from batchledger.docs.site import make_stamp, write_docs
+from batchledger.docs.site import build_all_docs, make_stamp, write_docs
 from batchledger.ledger.audits import StoredAudit
 from batchledger.ledger.history import BatchHistory
 from batchledger.ledger_audit import Fact, LedgerCheck, Question
@@ -287,6 +287,24 @@ def test_index_leads_to_every_pipeline_and_a_run_to_its_batch(tmp_path: Path) ->
     summary = folder.read_summary("clicks")
     assert summary is not None
     assert summary["batch_by_run"]["manual__9"] == 9
+
+
+def test_pages_of_a_pipeline_whose_file_is_gone_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a refused file stay, and what somebody else keeps beside them; so do all while there is no file."""
+    files, docs = tmp_path / "pipelines", DocsFolder(tmp_path / "docs")
+    files.mkdir()
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(files))
+    monkeypatch.setenv(DOCS_VARIABLE, str(docs.path))
+    (docs.path / "mine").mkdir(parents=True)
+    for name in ("orders", "clicks"):
+        write_docs(docs, name, [figures(1)], Loads())
+    build_all_docs()
+    assert [each["pipeline"] for each in docs.list_summaries()] == ["clicks", "orders"]
+    (files / "orders.yaml").write_text("name: [")
+    _, failures = build_all_docs()
+    assert list(failures) == ["orders"]
+    assert sorted(each.name for each in docs.path.iterdir()) == ["index.html", "mine", "orders"]
+    assert "clicks" not in docs.index.read_text()
 
 
 @pytest.mark.parametrize(

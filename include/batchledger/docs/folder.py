@@ -8,8 +8,9 @@ server reads the folder too.
 import json
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -78,8 +79,14 @@ class DocsFolder:
 
     def list_summaries(self) -> Sequence[Mapping[str, Any]]:
         """Return what was written of each pipeline, in the order of their names."""
-        names = sorted(each.name for each in self.path.iterdir() if each.is_dir()) if self.path.is_dir() else []
-        return [found for found in map(self.read_summary, names) if found is not None]
+        return [found for found in map(self.read_summary, self._list_pipelines()) if found is not None]
+
+    def drop_others(self, pipelines: Collection[str]) -> Sequence[str]:
+        """Remove the pages of all pipelines but these; return their names. What is not pages stays."""
+        others = [name for name in self._list_pipelines() if name not in pipelines]
+        for name in others:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        return others
 
     def write_summary(self, pipeline: str, summary: Mapping[str, Any]) -> None:
         """Replace what is kept of a pipeline."""
@@ -96,6 +103,9 @@ class DocsFolder:
                 page.unlink(missing_ok=True)
                 removed += 1
         return removed
+
+    def _list_pipelines(self) -> Sequence[str]:
+        return sorted(each.parent.name for each in self.path.glob("*/summary.json"))
 
 
 def write_page(file: Path, text: str) -> None:

@@ -44,11 +44,16 @@ class Built:
 def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
     """Bring the pages of all pipelines up to date; return what became of them, and what went wrong, by pipeline.
 
-    Nothing that is wrong with one pipeline, or with what it makes Great Expectations tell, harms another.
+    Nothing that is wrong with one pipeline, or with what it makes Great Expectations tell, harms another. Pages of a
+    pipeline whose file is gone are removed, unless there is no file at all: a folder that is not there looks like that.
     """
     built: list[Built] = []
     failures: dict[str, Exception] = {}
-    for name in [path.stem for path in find_pipeline_files()]:
+    folder, names = DocsFolder.of_environment(), [path.stem for path in find_pipeline_files()]
+    if names and (gone := folder.drop_others(names)):
+        logger.info("removed the pages of %s: no pipeline file has this name", ", ".join(gone))
+        write_page(folder.index, write_index(folder.list_summaries()))
+    for name in names:
         try:
             built.append(build_docs(load_pipeline(name)))
         except BatchledgerError as error:
