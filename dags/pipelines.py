@@ -43,7 +43,7 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
         def publish(batch_id: int) -> int:
             return airflow_tasks.publish(pipeline, batch_id)
 
-        @task(trigger_rule="all_done")
+        @task(trigger_rule="all_done", outlets=[airflow_tasks.REPORTS])
         def report() -> None:
             airflow_tasks.report(pipeline)
 

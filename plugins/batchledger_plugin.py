@@ -1,10 +1,15 @@
 """Registers Batchledger with Airflow; the code is in the installed package."""
 
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.configuration import conf
 
 from batchledger import airflow_listener, ui
+
+# Behind a proxy Airflow may begin below a prefix; the host is left to whoever asks, whose login holds for it alone.
+PREFIX = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
 
 class BatchledgerPlugin(AirflowPlugin):
@@ -16,14 +21,14 @@ class BatchledgerPlugin(AirflowPlugin):
     external_views: ClassVar = [
         {
             "name": "Data Docs",
-            "href": "/batchledger/docs/index.html",
+            "href": f"{PREFIX}/batchledger/docs/index.html",
             "destination": "nav",
             "category": "browse",
             "url_route": "batchledger-docs",
         },
         {
             "name": "Data Docs",
-            "href": "/batchledger/docs/{DAG_ID}/runs/{RUN_ID}",
+            "href": PREFIX + "/batchledger/docs/{DAG_ID}/runs/{RUN_ID}",
             "destination": "dag_run",
             "url_route": "batchledger-docs-of-run",
         },

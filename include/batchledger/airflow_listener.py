@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 PRELOADED = (
     "batchledger.upkeep",
     "batchledger.docs.site",
+    "batchledger.docs.pages",
     "batchledger.checks.integrity",
     "batchledger.checks.rows",
     "batchledger.checks.ledger_audit",

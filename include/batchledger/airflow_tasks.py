@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import get_current_context
+from airflow.sdk import Asset, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from batchledger.batch import Lane
-from batchledger.errors import BatchledgerError, PipelinePausedError
+from batchledger.errors import BatchledgerError, ConfigurationError, PipelinePausedError
 from batchledger.trigger_form import CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 # The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
 BACKFILL = "backfill"
+
+# The end of each run's last task is an event of it, whatever became of the batch.
+REPORTS = Asset("batchledger_reports")
 
 
 def plan(pipeline: "PipelineConfig") -> int:
@@ -103,9 +106,9 @@ def keep_house() -> None:
 
 
 def report(pipeline: "PipelineConfig") -> None:
-    """Tell people what has begun and what is over, then bring Data Docs up to date.
+    """Tell people what has begun and what is over. The batch is as it was, whatever becomes of a channel.
 
-    The batch is as it was, whatever becomes of a channel or a page.
+    Its end is an event of ``REPORTS``, after which the pages are brought up to date.
     """
     from batchledger import alerting
     from batchledger.wiring import build_alerting, build_platform
@@ -113,7 +116,21 @@ def report(pipeline: "PipelineConfig") -> None:
     with _in_airflow_terms():
         told = alerting.report(build_platform(pipeline), build_alerting(pipeline))
     logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
-    _write_docs(pipeline)
+
+
+def write_docs() -> None:
+    """Bring Data Docs of all pipelines up to date, and fail when that was not possible for one of them.
+
+    Of all, whoever has reported: of two reports that come close together Airflow hands over the first one only, and
+    pages that nothing has happened to cost next to nothing. A refused file is left out; its own DAG says why.
+    """
+    from batchledger.docs.site import build_all_docs
+
+    _, failures = build_all_docs()
+    with _in_airflow_terms():
+        for error in failures.values():
+            if not isinstance(error, ConfigurationError):
+                raise error
 
 
 def fail(error: BatchledgerError) -> None:
@@ -147,16 +164,6 @@ class CatchUpOperator(TriggerDagRunOperator):
             raise AirflowSkipException(f"one batch was asked for; {left} records wait for the next run")
         self.log.info("%d records were left behind; the next run starts now", left)
         super().execute(context)
-
-
-def _write_docs(pipeline: "PipelineConfig") -> None:
-    """Pages are a courtesy: one that cannot be written is told in the log, and made by a later run."""
-    try:
-        from batchledger.docs.site import build_docs
-
-        build_docs(pipeline)
-    except Exception:
-        logger.exception("the pages of %s could not be written; later with: batchledger docs", pipeline.name)
 
 
 def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":

@@ -25,6 +25,8 @@ from batchledger.wiring import build_platform, ledger_dsn
 PARTITIONS = 4
 PARSE_SECONDS = 180.0
 BATCHES_SHOWN = 100
+# Writes the pages of the batches (dags/data_docs.py).
+DATA_DOCS = "batchledger-data-docs"
 
 
 def run_demo(pipeline: PipelineConfig, console: Console) -> int:
@@ -38,7 +40,9 @@ def run_demo(pipeline: PipelineConfig, console: Console) -> int:
     console.print(f"Topic {fed.topic} held {fed.already_there:,} records; {fed.gained:,} were added.", highlight=False)
     with open_airflow(account) as airflow:
         with console.status(f"waiting until Airflow has parsed the DAG {pipeline.name}"):
-            airflow.wait_until_known(pipeline.name, PARSE_SECONDS)
+            for dag_id in (pipeline.name, DATA_DOCS):
+                airflow.wait_until_known(dag_id, PARSE_SECONDS)
+        airflow.unpause(DATA_DOCS)
         failed = catch_up(airflow, build_platform(pipeline), console)
         if failed is not None:
             _show_failure(airflow, pipeline.name, failed, console)

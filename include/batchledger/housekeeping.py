@@ -50,11 +50,13 @@ class Keeping:
     """How long things are kept where no pipeline file says it.
 
     ``validations`` are those of so many of the newest batches of each pipeline; the results themselves stay for good.
+    ``audits`` are results that have not passed, ``passed_audits`` the rest; those of the newest audit stay.
     ``incidents`` counts from their end; an open one stays.
     """
 
     validations: int = 500
     audits: timedelta = timedelta(days=30)
+    passed_audits: timedelta = timedelta(days=1)
     incidents: timedelta = timedelta(days=90)
 
 

@@ -96,17 +96,22 @@ def tidy(
     keep_seconds_by_pipeline: Mapping[str, float],
     keeping: Keeping | None = None,
 ) -> Housekeeping:
-    """Remove what is left behind in one ledger. ``keep_seconds_by_pipeline``: how long quarantine keeps records."""
+    """Remove what is left behind in one ledger: of ``pipelines``, and of those that planned something once.
+
+    ``keep_seconds_by_pipeline`` says how long quarantine keeps records.
+    """
     kept, found = keeping or Keeping(), house.look()
     removals = house.drop_staging(find_orphaned(found.tables, found.now))
-    for pipeline, open_planned_at in found.open_planned_at.items():
+    # A pipeline is audited, and has incidents, before it first plans.
+    for pipeline in sorted({*pipelines, *found.open_planned_at}):
+        open_planned_at = found.open_planned_at.get(pipeline, ())
         removals.append(house.forget_keys(pipeline, choose_forgetting(found.now, open_planned_at)))
         if pipeline in keep_seconds_by_pipeline:
             keep = timedelta(seconds=keep_seconds_by_pipeline[pipeline])
             decision = Decision(HOUSEKEEPER, f"quarantine.keep: {describe_duration(keep)}")
             removals.append(house.drop_quarantined(pipeline, found.now - keep, decision))
         removals.append(house.strip_validations(pipeline, kept.validations))
-        removals.append(house.forget_audits(pipeline, found.now - kept.audits))
+        removals.append(house.forget_audits(pipeline, found.now - kept.audits, found.now - kept.passed_audits))
         removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
     for each in removals:
         if each.count:

@@ -85,6 +85,12 @@ def let_time_pass(warehouse: PostgresWarehouse, days: int = 1) -> None:
         execute(warehouse, earlier.format(**parts))
 
 
+def let_audits_pass(warehouse: PostgresWarehouse, days: int) -> None:
+    """Let all audits have happened so many days earlier."""
+    earlier = "update batchledger.audit_result set audited_at = audited_at - make_interval(days => %s)"
+    execute(warehouse, earlier, days)
+
+
 def keep_house(
     warehouse: PostgresWarehouse,
     *,
@@ -317,22 +323,28 @@ def test_validations_of_the_newest_batches_stay_and_what_the_checks_found_stays_
     assert removed(keep_house(warehouse, validations=2)) == {}
 
 
-def test_audits_go_after_a_month_apart_from_the_newest(warehouse: PostgresWarehouse) -> None:
-    life.store(warehouse, FIRST)
-    now = datetime.now(UTC)
-    for age in (90, 60, 40):
-        store_audit(warehouse.dsn, warehouse.pipeline, now - age * DAY, [VALIDATED, life.FAILED][:1])
+def test_results_of_audits_go_after_a_month_and_after_a_day_where_they_passed_apart_from_the_newest_audit(
+    warehouse: PostgresWarehouse,
+) -> None:
+    """Of a pipeline that has never planned a batch too."""
+    now, failed = datetime.now(UTC), replace(VALIDATED, name="wrong", outcome=Outcome.FAILED)
+    for age in (40, 20, 2, 0.5):
+        store_audit(warehouse.dsn, warehouse.pipeline, now - age * DAY, [VALIDATED, failed])
+    assert removed(keep_house(warehouse)) == {Leftover.AUDIT: 4}
+    left = execute(warehouse, "select name from batchledger.audit_result order by audited_at, name")
+    assert left == [("wrong",), ("wrong",), ("looked_at",), ("wrong",)]
+    let_audits_pass(warehouse, days=60)
     assert removed(keep_house(warehouse)) == {Leftover.AUDIT: 2}
     newest = load_newest_audit(warehouse.dsn, warehouse.pipeline)
     assert newest is not None
-    assert newest[0] == now - 40 * DAY
-    assert [each.name for each in newest[1]] == ["looked_at"]
+    assert newest.audited_at == now - 60.5 * DAY
+    assert ([each.name for each in newest.checks], newest.failing) == (["looked_at", "wrong"], ["wrong"])
 
 
 def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_ones_stay(
     warehouse: PostgresWarehouse,
 ) -> None:
-    life.store(warehouse, FIRST)
+    """Of a pipeline that has never planned a batch too: its topic may be gone, or Kafka refuse it, from the start."""
     now, kinds = datetime.now(UTC), frozenset(IncidentKind)
     incidents = PostgresIncidents(warehouse.dsn)
     for subject, ages in (("old", (200, 91)), ("young", (200, 89)), ("open", (200, None))):

@@ -1,4 +1,4 @@
-"""The DAGs of the audit and of housekeeping: parsed with every service down, and thin."""
+"""The DAGs of the audit, of housekeeping and of Data Docs: parsed with every service down, and thin."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from batchledger.demo import DATA_DOCS
 from tests.conftest import ROOT
 from tests.support import SCHEMA
 
@@ -15,21 +16,38 @@ REPORT = """
 import json, sys
 sys.path.insert(0, {dags!r})
 import airflow.sdk
+NOTHING = airflow.sdk.AssetAll()
 before = set(sys.modules)
-import housekeeping, ledger_audit
-found = [*vars(housekeeping).values(), *vars(ledger_audit).values()]
+import data_docs, housekeeping, ledger_audit, pipelines
+found = [each for file in (data_docs, housekeeping, ledger_audit) for each in vars(file).values()]
 dags = [each for each in found if isinstance(each, airflow.sdk.DAG)]
 print(json.dumps({{
     dag.dag_id: {{
         "tasks": {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}},
         "settings": [dag.catchup, dag.max_active_runs, sorted(dag.tags)],
         "params": dag.params.validate(),
+        "waits_for": [asset.name for asset in (dag.timetable.asset_condition or NOTHING).objects],
         "modules": sorted(set(sys.modules) - before),
     }}
     for dag in dags
+}} | {{
+    "tells": {{
+        f"{{dag.dag_id}}.{{task.task_id}}": [asset.name for asset in task.outlets]
+        for dag in vars(pipelines).values() if isinstance(dag, airflow.sdk.DAG)
+        for task in dag.tasks if task.outlets
+    }}
 }}))
 """
-HEAVY = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "adbc_driver_postgresql", "pyarrow", "grpc"}
+HEAVY = {
+    "matplotlib",
+    "pyspark",
+    "confluent_kafka",
+    "great_expectations",
+    "psycopg",
+    "adbc_driver_postgresql",
+    "pyarrow",
+    "grpc",
+}
 
 
 def parse(folder: Path) -> dict:  # type: ignore[type-arg]
@@ -57,9 +75,21 @@ def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(tm
     assert report["batchledger-housekeeping"]["tasks"] == {"tidy": []}
 
 
-def test_both_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(tmp_path: Path) -> None:
+def test_pages_are_written_after_the_report_of_each_run_in_a_run_of_their_own(tmp_path: Path) -> None:
+    """So that no run waits for its pages; the report comes to its end whatever became of the batch."""
+    for name in ("orders", "clicks"):
+        write_pipeline(tmp_path, name)
+    report = parse(tmp_path)
+    assert report["batchledger-data-docs"]["tasks"] == {"write": []}
+    assert report["batchledger-data-docs"]["waits_for"] == ["batchledger_reports"]
+    assert report["tells"] == {"clicks.report": ["batchledger_reports"], "orders.report": ["batchledger_reports"]}
+    assert DATA_DOCS in report
+
+
+def test_all_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(tmp_path: Path) -> None:
     write_pipeline(tmp_path, "orders")
     report = parse(tmp_path)
+    report.pop("tells")
     for found in report.values():
         assert found["settings"] == [False, 1, ["batchledger", "upkeep"]]
         assert HEAVY.isdisjoint(found["modules"])
@@ -68,5 +98,6 @@ def test_both_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy
 
 def test_no_pipeline_can_have_the_name_of_one_of_them(tmp_path: Path) -> None:
     """The id of a pipeline's DAG is its name, which has no hyphen."""
-    ids = list(parse(tmp_path))
-    assert ["-" in each for each in ids] == [True, True]
+    ids = parse(tmp_path).keys() - {"tells"}
+    assert len(ids) == 3
+    assert all("-" in each for each in ids)

@@ -1,10 +1,11 @@
-"""Data Docs in a real Airflow: who may read them, and what leads from a run to the page of its batch."""
+"""Data Docs in a real Airflow: who may read them, what leads from a run to the page of its batch, and who writes it."""
 
 import httpx
 import pytest
 
 from batchledger.airflow_api import AirflowApi, Run
-from tests.e2e.runs import batches_of, run_to_the_end, task_states
+from batchledger.demo import DATA_DOCS
+from tests.e2e.runs import DEADLINE_SECONDS, batches_of, run_to_the_end, switch_on, task_states, wait_until_idle
 from tests.support import TestPipeline, Workplace, wait_until
 
 
@@ -29,6 +30,22 @@ def address_of(link: str | None, airflow: AirflowApi) -> str:
     return link.removeprefix(airflow.url)
 
 
+@pytest.fixture(autouse=True)
+def pages_are_written(airflow: AirflowApi) -> None:
+    """The DAG that writes them is switched on, as a person has to do once."""
+    airflow.wait_until_known(DATA_DOCS, DEADLINE_SECONDS)
+    airflow.unpause(DATA_DOCS)
+
+
+def wait_for(airflow: AirflowApi, address: str) -> None:
+    """Wait until the page is there: a run of its own writes it, when the run of the pipeline has reported."""
+
+    def written() -> bool:
+        return ask(airflow, address, cookies={"_token": token_of(airflow)}, follow_redirects=True).status_code == 200
+
+    wait_until(written, DEADLINE_SECONDS, every=0.5)
+
+
 @pytest.fixture
 def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, Run]:
     """A pipeline with one batch, published by Airflow."""
@@ -36,6 +53,7 @@ def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, 
     pipeline.send(20)
     (run,) = run_to_the_end(airflow, pipeline)
     assert task_states(airflow, pipeline, run)["report"] == "success"
+    wait_for(airflow, f"/batchledger/docs/{pipeline.name}/index.html")
     return pipeline, run
 
 
@@ -79,12 +97,21 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
     (run,) = run_to_the_end(airflow, pipeline)
     assert task_states(airflow, pipeline, run)["audit"] == "failed"
     address = address_of(link_of(airflow, pipeline, run), airflow)
-
-    def written() -> bool:
-        return ask(airflow, address, cookies={"_token": token_of(airflow)}).status_code == 200
-
-    wait_until(written, 60)
+    wait_for(airflow, address)
     html = ask(airflow, address, cookies={"_token": token_of(airflow)}).text
     assert 'class="mark blocked"' in html
     assert "expect_column_values_to_be_between(number)" in html
     assert f"batchledger records {pipeline.name}" in html
+
+
+def test_pages_of_runs_that_report_close_together_are_all_written(airflow: AirflowApi, workplace: Workplace) -> None:
+    """Of events that come before their run begins, Airflow hands over the first one only."""
+    pipelines = [workplace.create() for _ in range(3)]
+    for pipeline in pipelines:
+        pipeline.send(5)
+        switch_on(airflow, pipeline)
+    for pipeline in pipelines:
+        airflow.trigger(pipeline.name)
+    for pipeline in pipelines:
+        wait_until_idle(airflow, pipeline)
+        wait_for(airflow, f"/batchledger/docs/{pipeline.name}/index.html")

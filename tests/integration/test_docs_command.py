@@ -1,5 +1,6 @@
 """``batchledger docs`` on a real ledger: pages of what was published, blocked and decided, without a record's value."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from batchledger import run_batch
 from batchledger.docs.folder import DOCS_VARIABLE
 from batchledger.errors import BatchBlockedError
 from batchledger.ledger.figures import load_figures
+from batchledger.upkeep import audit_pipeline
 from batchledger.wiring import ledger_dsn
 from tests.integration.test_cli import ask
 from tests.support import Workplace
@@ -40,6 +42,13 @@ def test_pages_tell_what_the_ledger_holds_and_are_written_again_after_a_decision
     for text in pages.values():
         assert "poison" not in text
         assert pipeline.sent[0] not in text
+    assert "Newest audit" not in pages["index.html"]
+    audit_pipeline(pipeline.config, datetime.now(UTC))
+    ask("docs", pipeline.name)
+    history = (tmp_path / pipeline.name / "index.html").read_text()
+    assert f"batchledger audit {pipeline.name}" in history
+    assert "poison" not in history
+    assert pipeline.sent[0] not in history
     ask("discard", str(second), "--reason", "not wanted")
     (built,) = ask("docs", pipeline.name)["built"]
     assert (built["written"], built["current"]) == (1, 1)

@@ -259,9 +259,9 @@ def test_what_was_found_is_stored_with_the_judgement_of_great_expectations(audit
     found = audited.audit()
     stored = load_newest_audit(audited.warehouse.dsn, audited.name)
     assert stored is not None
-    assert stored[0] == found.audited_at
-    assert sorted(stored[1], key=lambda each: each.name) == sorted(found.checks, key=lambda each: each.name)
-    (wrong,) = [each for each in stored[1] if each.outcome is Outcome.FAILED]
+    assert stored.audited_at == found.audited_at
+    assert sorted(stored.checks, key=lambda each: each.name) == sorted(found.checks, key=lambda each: each.name)
+    (wrong,) = [each for each in stored.checks if each.outcome is Outcome.FAILED]
     assert (
         wrong.detail == f"batch 1, {OffsetRange(audited.first, 0, 10)}: the ledger accepted 10 rows, the target holds 9"
     )

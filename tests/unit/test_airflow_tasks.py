@@ -2,12 +2,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
@@ -15,7 +17,8 @@ from batchledger import airflow_tasks, run_batch
 from batchledger.alerting import Alerting
 from batchledger.batch import BatchState, Decision
 from batchledger.config import PipelineConfig
-from batchledger.errors import BatchBlockedError, ConfigurationError
+from batchledger.docs.site import Built
+from batchledger.errors import BatchBlockedError, ConfigurationError, ServiceUnavailableError
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
@@ -193,27 +196,48 @@ def test_report_tells_what_it_finds_and_fails_for_no_channel(world: World, monke
     alerts = Alerting(PIPELINE, incidents, ("ops",), open_nothing, clock=lambda: STARTED)
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: alerts)
-    monkeypatch.setattr("batchledger.docs.site.build_docs", lambda _: None)
     airflow_tasks.report(CONFIG)
     assert [each.condition.batch_id for each in incidents.list_open(PIPELINE)] == [2]
     assert [each.error for each in incidents.find_failures(PIPELINE, ["ops"])] == ["no connection ops"]
 
 
-def test_report_tells_first_then_writes_pages_and_fails_for_none(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of three pipelines."""
+    for name in ("clicks", "orders", "visits"):
+        content = {"name": name, "source": {"topics": [name], "schema": "a int"}, "sink": {"table": name}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(tmp_path))
+    return tmp_path
+
+
+def write_docs(monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, Exception]) -> list[str]:
+    """Run the task where pages of some pipelines cannot be written; return those that were asked for."""
+    asked: list[str] = []
+
+    def build(pipeline: PipelineConfig) -> Built:
+        asked.append(pipeline.name)
+        if pipeline.name in wrong:
+            raise wrong[pipeline.name]
+        return Built(pipeline.name, 1, 0, 0, "")
+
+    monkeypatch.setattr("batchledger.docs.site.build_docs", build)
+    try:
+        airflow_tasks.write_docs()
+    finally:
+        assert asked == ["clicks", "orders", "visits"]
+    return asked
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), ServiceUnavailableError("the warehouse does not answer")])
+def test_pages_of_one_pipeline_that_cannot_be_written_keep_no_other_from_being_written_and_are_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Whatever goes wrong with the pages, of which some rendering is not ours."""
-    order: list[str] = []
-    incidents = MemoryIncidents(world.database)
-    alerts = Alerting(PIPELINE, incidents, (), lambda _: pytest.fail("there is no channel"), clock=lambda: STARTED)
+    """Whatever goes wrong with them: some of the rendering is not ours."""
+    with pytest.raises(type(error)):
+        write_docs(monkeypatch, {"clicks": error})
 
-    def fail(_: object) -> None:
-        order.append("pages")
-        raise ZeroDivisionError
 
-    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
-    monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: order.append("alerts") or alerts)
-    monkeypatch.setattr("batchledger.docs.site.build_docs", fail)
-    airflow_tasks.report(CONFIG)
-    assert order == ["alerts", "pages"]
-    assert "could not be written; later with: batchledger docs" in caplog.text
+def test_refused_file_fails_no_pages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "broken.yaml").write_text("name: [")
+    write_docs(monkeypatch, {})

@@ -1,23 +1,39 @@
 """Data Docs: what a page shows, that it needs nothing and nobody else, and which pages are written again."""
 
+import dataclasses
+import html
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
+import great_expectations as gx
+import pandas as pd
 import pytest
+from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.batch import BatchState, Lane
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.checking import CheckResult, Outcome, RequestedCheck, Severity, Suite
 from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.checks.ledger_audit import judge
+from batchledger.checks.outcomes import explain
+from batchledger.checks.requested import build_checks
 from batchledger.docs import folder as docs_folder
-from batchledger.docs import site
+from batchledger.docs import pages
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
-from batchledger.docs.folder import DocsFolder, write_page
-from batchledger.docs.pages import write_batch, write_history, write_index
-from batchledger.docs.site import make_stamp, write_docs
+from batchledger.docs.folder import DOCS_VARIABLE, DocsFolder, write_page
+from batchledger.docs.index import write_index
+from batchledger.docs.pages import write_batch, write_history
+from batchledger.docs.site import build_all_docs, make_stamp, write_docs
+from batchledger.ledger.audits import StoredAudit
 from batchledger.ledger.history import BatchHistory
-from tests.fakes.docs import figures, history
+from batchledger.ledger_audit import Fact, LedgerCheck, Question
+from tests.fakes.docs import NOON, figures, history
 from tests.unit.test_integrity_suite import FAULTS
 
 SCRIPT = "<script>alert(1)</script>"
@@ -38,26 +54,118 @@ def page(checks: Sequence[CheckResult] = (), error: str | None = None) -> str:
 
 def test_page_tells_each_check_in_its_own_words_and_in_those_of_great_expectations() -> None:
     checks = judged()
-    html = page(checks)
+    text = page(checks)
     for check in checks:
-        assert check.name in html
-    assert "Each (topic, partition, offset) is staged once." in html
-    assert html.count("fa-times text-danger") == len([each for each in checks if each.outcome is Outcome.FAILED])
+        assert check.name in text
+    assert "Each (topic, partition, offset) is staged once." in text
+    assert text.count("fa-times text-danger") == len([each for each in checks if each.outcome is Outcome.FAILED])
 
 
 def test_page_asks_no_server_for_anything_and_runs_no_script() -> None:
     """Great Expectations' own pages load styles and scripts from eight servers."""
-    pages = [page(judged()), write_history("orders", [figures(17)]), write_index([])]
-    for html in pages:
-        assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in html
-        shown = NAMES_ONLY.sub("", html)
+    for text in (page(judged()), write_history("orders", [figures(17)]), write_index([])):
+        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
+        assert f'content="{policy}"' in html.unescape(text)
+        shown = NAMES_ONLY.sub("", text)
         assert not re.search(r"https?://|<script|src=|@import|<link[^>]*stylesheet", shown)
+
+
+def audited(hours: int = 0) -> StoredAudit:
+    """The results of an audit that found a row too few, and could not ask Kafka."""
+    questions = [
+        Question(LedgerCheck.TARGET, "3 batches", (Fact("batch 1", 1, "accepted 10 rows, the target holds 9"),)),
+        Question(LedgerCheck.RANGES_MEET, "3 batches", (Fact("orders[0]", 0),)),
+        Question(LedgerCheck.LOSS, "", unanswered="Kafka does not answer"),
+    ]
+    return StoredAudit(NOON + timedelta(hours=hours), judge(questions))
+
+
+def test_history_shows_when_the_pipeline_was_audited_last_and_what_was_found_first_what_is_wrong() -> None:
+    text = write_history("orders", [figures(17)], audited())
+    shown = text[text.index('id="audit"') :]
+    assert "2 not passed" in shown
+    assert "2026-11-20 12:00:00 UTC" in shown
+    places = [
+        shown.index(each)
+        for each in (
+            "✘ failed",
+            "accepted 10 rows, the target holds 9",
+            "✔ passed",
+            "The published ranges of each partition meet",
+        )
+    ]
+    assert places == sorted(places)
+    assert "Kafka does not answer" in shown
+    table = shown[shown.index("<details>") :]
+    assert "unexpected values found" in table
+    assert table.count("fa-times text-danger") == 1
+    assert "audit" not in write_history("orders", [figures(17)])
+
+
+def test_history_of_a_pipeline_that_was_audited_before_it_first_planned_is_written(tmp_path: Path) -> None:
+    folder = DocsFolder(tmp_path)
+    write_docs(folder, "orders", [], Loads(), audited())
+    assert "accepted 10 rows, the target holds 9" in folder.history_of("orders").read_text()
+    assert f'>2026-11-20 12:00:00 UTC</a>: <span class="failed">{LedgerCheck.TARGET}' in folder.index.read_text()
+
+
+def test_history_is_written_again_after_an_audit(tmp_path: Path) -> None:
+    folder = DocsFolder(tmp_path)
+    for audit in (None, audited(), audited(hours=1)):
+        write_docs(folder, "orders", [figures(17)], Loads(), audit)
+    assert "2026-11-20 13:00:00 UTC" in folder.history_of("orders").read_text()
 
 
 def test_page_takes_no_text_for_markup() -> None:
     check = CheckResult(SCRIPT, Outcome.FAILED, SCRIPT, severity=Severity.WARNING, suite=Suite.PIPELINE)
     assert "<script" not in page([check])
     assert page([check]).count("&lt;script&gt;") == 2
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PATTERN = r"(?<!\s)a&b"
+
+
+def validated(kind: str, *, success: bool, **arguments: object) -> CheckResult:
+    """A check of a pipeline file over three rows, judged by Great Expectations, reduced and stored as such ones are."""
+    check = RequestedCheck(kind, kind, arguments)
+    (built,) = build_checks([check], Path())
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    table = pd.DataFrame({HOSTILE: ["x", "y", "z"], "name": ["x", "y", "z"]})
+    batch = context.data_sources.add_pandas(uuid4().hex).read_dataframe(table, asset_name="rows")
+    result = explain(built, batch.validate(built.expectation, result_format="BASIC"), len(table), 10).result
+    assert (result.outcome is Outcome.PASSED) is success
+    return dataclasses.replace(result, validation=json.loads(json.dumps(result.validation)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "success", "arguments"),
+    [
+        ("expect_table_columns_to_match_set", False, {"column_set": [HOSTILE, "other"]}),
+        ("expect_table_columns_to_match_ordered_list", False, {"column_list": ["name", HOSTILE]}),
+        ("expect_table_row_count_to_equal", True, {"value": 3, "description": HOSTILE}),
+        ("expect_column_values_to_be_in_set", False, {"column": HOSTILE, "value_set": [f"'{HOSTILE}"]}),
+        ("expect_column_values_to_be_in_set", False, {"column": "name", "value_set": ["a"], "description": HOSTILE}),
+        ("expect_column_unique_value_count_to_be_between", True, {"column": HOSTILE, "min_value": 1}),
+    ],
+)
+def test_what_a_pipeline_file_says_of_a_check_is_text_in_the_tables_of_great_expectations(
+    kind: str, success: bool, arguments: dict[str, object]
+) -> None:
+    """Names of columns, sets of values and descriptions, of real results; each stands there as it was written."""
+    table = render_results([validated(kind, success=success, **arguments)], "one")
+    assert table is not None
+    assert "<img" not in table
+    assert HOSTILE in html.unescape(table)
+
+
+def test_pattern_reads_in_the_tables_as_it_was_written() -> None:
+    """Great Expectations escapes some of what it is given by itself: nothing is escaped twice."""
+    check = validated("expect_column_values_to_match_regex", success=False, column="name", regex=PATTERN)
+    table = render_results([check], "one")
+    assert table is not None
+    assert html.escape(PATTERN, quote=False) in table
 
 
 def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> None:
@@ -68,10 +176,10 @@ def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> No
 def test_check_that_judged_nothing_is_neither_a_success_nor_a_failure_of_great_expectations(outcome: Outcome) -> None:
     (validation,) = [each.validation for each in judged()][:1]
     check = CheckResult("some_check", outcome, "no row to judge", validation=validation)
-    html = page([check])
-    assert "fa-check-circle text-success" not in html
-    assert "fa-times text-danger" not in html
-    assert "some_check" in html
+    text = page([check])
+    assert "fa-check-circle text-success" not in text
+    assert "fa-times text-danger" not in text
+    assert "some_check" in text
 
 
 def test_expectation_whose_class_is_gone_keeps_no_other_from_being_shown() -> None:
@@ -126,8 +234,10 @@ def test_only_pages_of_batches_that_have_changed_are_written_again(tmp_path: Pat
 
 def test_history_is_drawn_again_only_when_a_batch_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    original = site.write_history
-    monkeypatch.setattr(site, "write_history", lambda name, found: drawn.append(len(found)) or original(name, found))
+    original = pages.write_history
+    monkeypatch.setattr(
+        pages, "write_history", lambda name, *found: drawn.append(len(found[0])) or original(name, *found)
+    )
     for batches in ([figures(1)], [figures(1)], [figures(1), figures(2)]):
         write_docs(DocsFolder(tmp_path), "orders", batches, Loads())
     assert drawn == [1, 2]
@@ -145,16 +255,56 @@ def test_pages_of_batches_that_are_no_longer_kept_are_removed(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.parametrize("module", ["batchledger.docs.site", "batchledger.ui.app"])
+def test_look_at_a_pipeline_where_nothing_has_happened_imports_nothing_that_takes_seconds(module: str) -> None:
+    """Otherwise each report would cost them, in a process of its own."""
+    code = f"import sys, {module}; print(sorted({{'great_expectations', 'matplotlib'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_process_that_is_late_takes_nothing_back_of_one_that_knows_newer_batches(tmp_path: Path) -> None:
+    """It read the ledger before batch 3 was planned, and writes after the pages of batch 3."""
+    folder = DocsFolder(tmp_path)
+    newer = [figures(2), figures(3, runs=("manual__3",))]
+    write_docs(folder, "orders", newer, Loads())
+    before = {each.name: each.read_text() for each in (tmp_path / "orders").iterdir()}
+    assert write_docs(folder, "orders", [figures(1), figures(2)], Loads()).removed == 0
+    assert {each.name: each.read_text() for each in (tmp_path / "orders").iterdir()} == before | {
+        "1.html": folder.page_of("orders", 1).read_text()
+    }
+    assert "orders/3.html" in folder.index.read_text()
+    assert write_docs(folder, "orders", newer, Loads()).removed == 1
+
+
 def test_index_leads_to_every_pipeline_and_a_run_to_its_batch(tmp_path: Path) -> None:
     folder = DocsFolder(tmp_path)
     write_docs(folder, "orders", [figures(1)], Loads())
     write_docs(folder, "clicks", [figures(9, runs=("manual__9",))], Loads())
-    html = folder.index.read_text()
-    assert 'href="clicks/index.html"' in html
-    assert 'href="orders/1.html"' in html
+    text = folder.index.read_text()
+    assert 'href="clicks/index.html"' in text
+    assert 'href="orders/1.html"' in text
     summary = folder.read_summary("clicks")
     assert summary is not None
     assert summary["batch_by_run"]["manual__9"] == 9
+
+
+def test_pages_of_a_pipeline_whose_file_is_gone_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a refused file stay, and what somebody else keeps beside them; so do all while there is no file."""
+    files, docs = tmp_path / "pipelines", DocsFolder(tmp_path / "docs")
+    files.mkdir()
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(files))
+    monkeypatch.setenv(DOCS_VARIABLE, str(docs.path))
+    (docs.path / "mine").mkdir(parents=True)
+    for name in ("orders", "clicks"):
+        write_docs(docs, name, [figures(1)], Loads())
+    build_all_docs()
+    assert [each["pipeline"] for each in docs.list_summaries()] == ["clicks", "orders"]
+    (files / "orders.yaml").write_text("name: [")
+    _, failures = build_all_docs()
+    assert list(failures) == ["orders"]
+    assert sorted(each.name for each in docs.path.iterdir()) == ["index.html", "mine", "orders"]
+    assert "clicks" not in docs.index.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
 """The pages behind Airflow's login: no route without a user, none out of the folder. The real server: tests/e2e."""
 
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import PluginResponse
+from airflow.api_fastapi.core_api.security import get_user
 from airflow.plugins_manager import get_plugin_info
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from batchledger.docs.folder import DOCS_VARIABLE, DocsFolder
 from batchledger.docs.site import write_docs
+from batchledger.ui import app
 from batchledger.ui.app import build_app
+from tests.conftest import ROOT
 from tests.fakes.docs import figures, history
 
 ADDRESSES = (
@@ -39,13 +44,13 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DocsFolder:
 @pytest.fixture
 def client(docs: DocsFolder) -> Iterator[TestClient]:
     """A browser of somebody whom Airflow has let in."""
-    app = build_app()
-    for route in app.routes:
+    pages = build_app()
+    for route in pages.routes:
         assert isinstance(route, APIRoute)
         for each in route.dependant.dependencies:
             assert each.call is not None
-            app.dependency_overrides[each.call] = lambda: None
-    with TestClient(app, follow_redirects=False) as browser:
+            pages.dependency_overrides[each.call] = lambda: None
+    with TestClient(pages, follow_redirects=False) as browser:
         yield browser
 
 
@@ -58,7 +63,7 @@ def test_nobody_reads_without_a_user(docs: DocsFolder, address: str) -> None:
 def test_every_route_asks_for_a_user_and_those_of_a_pipeline_for_its_dag() -> None:
     routes = [route for route in build_app().routes if isinstance(route, APIRoute)]
     assert len(routes) == len(build_app().routes)
-    guards = {route.path: len(route.dependant.dependencies) for route in routes}
+    guards = {route.path: len(route.dependencies) for route in routes}
     assert guards == {path: 2 if "{dag_id}" in path else 1 for path in guards}
     assert len(guards) == 7
 
@@ -67,17 +72,59 @@ def test_page_of_a_batch_is_found_as_alerts_and_links_name_it(client: TestClient
     answer = client.get("/docs/orders/17")
     assert answer.status_code == 200
     assert "batch 17" in answer.text
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "form-action 'none'", "base-uri 'none'", "frame-ancestors 'self'"} <= set(policy)
 
 
-def test_run_leads_to_its_batch_and_folders_to_their_index(client: TestClient) -> None:
-    leads = {address: client.get(address).headers["location"] for address in ("/docs", "/docs/orders")}
-    leads["run"] = client.get("/docs/orders/runs/manual__17").headers["location"]
-    assert leads == {
-        "/docs": "/batchledger/docs/index.html",
-        "/docs/orders": "/batchledger/docs/orders/index.html",
-        "run": "/batchledger/docs/orders/17.html",
-    }
+@pytest.mark.parametrize("prefix", ["", "/airflow"])
+def test_run_leads_to_its_batch_and_folders_to_their_index_also_behind_a_proxy(client: TestClient, prefix: str) -> None:
+    """Mounted as Airflow does it, which knows of the proxy's prefix by its base URL."""
+    airflow = FastAPI(root_path=prefix)
+    airflow.mount("/batchledger", client.app)
+    ways = ("/docs", "/docs/", "/docs/orders", "/docs/orders/", "/docs/orders/runs/manual__17")
+    with TestClient(airflow, follow_redirects=False) as browser:
+        leads = [browser.get(f"{prefix}/batchledger{way}").headers["location"] for way in ways]
+    docs = f"{prefix}/batchledger/docs"
+    assert leads == [
+        f"{docs}/{page}" for page in ("index.html",) * 2 + ("orders/index.html",) * 2 + ("orders/17.html",)
+    ]
+
+
+class Doorman:
+    """Lets a user see some DAGs."""
+
+    def __init__(self, *readable: str) -> None:
+        self.readable = set(readable)
+
+    def get_authorized_dag_ids(self, *, user: object) -> set[str]:
+        assert user == "ana"
+        return self.readable
+
+
+@pytest.mark.parametrize("readable", [("orders",), ("clicks",), ("orders", "clicks"), ()])
+def test_page_over_all_pipelines_tells_of_those_alone_whose_dag_the_user_may_see(
+    docs: DocsFolder, client: TestClient, monkeypatch: pytest.MonkeyPatch, readable: tuple[str, ...]
+) -> None:
+    """Neither their names nor which of their checks fail."""
+    clicks = figures(9, failed=1, failing=("clicks_are_few",))
+    write_docs(docs, "clicks", [clicks], lambda batch_id: history(figures(batch_id)))
+    client.app.dependency_overrides[get_user] = lambda: "ana"  # type: ignore[attr-defined]
+    monkeypatch.setattr(app, "get_auth_manager", lambda: Doorman(*readable))
+    text = client.get("/docs/index.html").text
+    assert [name for name in ("orders", "clicks") if name in text] == [
+        each for each in ("orders", "clicks") if each in readable
+    ]
+    assert ("clicks_are_few" in text) is ("clicks" in readable)
+
+
+def test_ways_from_airflows_pages_begin_where_airflow_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for base_url, prefix in (("http://127.0.0.1:18080", ""), ("https://host/airflow/", "/airflow")):
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+        plugin = runpy.run_path(str(ROOT / "plugins" / "batchledger_plugin.py"))["BatchledgerPlugin"]
+        assert [each["href"] for each in plugin.external_views] == [
+            f"{prefix}/batchledger/docs/index.html",
+            f"{prefix}/batchledger/docs/{{DAG_ID}}/runs/{{RUN_ID}}",
+        ]
 
 
 @pytest.mark.parametrize(

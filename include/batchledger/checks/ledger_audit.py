@@ -229,6 +229,13 @@ def _result(
 def _shorten(validation: ExpectationValidationResult) -> dict[str, Any]:
     """Return the result as Great Expectations serialises it, without its lists of everything that was unexpected."""
     document: dict[str, Any] = dict(validation.to_json_dict())
-    counts = ("element_count", "unexpected_count", "missing_count", "partial_unexpected_index_list")
+    # Its page cannot be rendered without the share.
+    counts = (
+        "element_count",
+        "unexpected_count",
+        "unexpected_percent",
+        "missing_count",
+        "partial_unexpected_index_list",
+    )
     document["result"] = {name: document["result"][name] for name in counts if name in document["result"]}
     return document

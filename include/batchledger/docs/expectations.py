@@ -1,8 +1,10 @@
 """Results of checks as Great Expectations' own renderers show them, from what the ledger has stored of them.
 
-The stored results hold no values of records, so the tables hold none.
+The stored results hold no values of records, so the tables hold none. What a pipeline file says (descriptions, names of
+columns, sets of values) is text to them, whatever it looks like.
 """
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +19,18 @@ from markupsafe import Markup
 from batchledger.checking import CheckResult, Outcome
 
 # Imported so that Great Expectations knows their classes by type.
-from batchledger.checks import expectations, statistics  # noqa: F401
+from batchledger.checks import expectations, ledger_audit, statistics  # noqa: F401
+
+
+class _View(DefaultJinjaComponentView):
+    """Great Expectations' own, which escapes the parameters of its sentences and nothing else.
+
+    Everything is escaped when it is restored; otherwise parameters would be twice.
+    """
+
+    @staticmethod
+    def _escape_template_param_value(value: Any) -> Any:
+        return value
 
 
 def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
@@ -32,17 +45,31 @@ def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
     if not results:
         return None
     block: Any = ValidationResultsTableContentBlockRenderer.render(results)
-    html = DefaultJinjaComponentView().render({"content_block": block.to_json_dict()})
-    # Great Expectations escapes what it is given. Ids are unique on a page with several tables.
-    return Markup(html.replace('id="content-block', f'id="{prefix}'))  # noqa: S704
+    view: Any = _View()
+    table: str = view.render({"content_block": block.to_json_dict()})
+    # All texts were escaped by restore. Ids are unique on a page with several tables.
+    return Markup(table.replace('id="content-block', f'id="{prefix}'))  # noqa: S704
 
 
 def restore(validation: Mapping[str, Any]) -> ExpectationValidationResult:
-    """Return the result that was stored as Great Expectations had serialised it."""
-    parts = dict(validation)
+    """Return the result that was stored as Great Expectations had serialised it, its texts escaped for HTML."""
+    parts = _escape(validation)
     return ExpectationValidationResult(
         **{**parts, "expectation_config": ExpectationConfiguration(**parts["expectation_config"])}
     )
+
+
+def _escape(value: Any) -> Any:
+    """Return the value of JSON with its texts escaped, names included."""
+    match value:
+        case str():
+            return html.escape(value)
+        case Mapping():
+            return {_escape(name): _escape(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_escape(each) for each in value]
+        case _:
+            return value
 
 
 def _is_known(validation: Mapping[str, Any]) -> bool:

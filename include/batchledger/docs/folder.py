@@ -8,8 +8,9 @@ server reads the folder too.
 import json
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,8 @@ from typing import Any, Self
 DOCS_VARIABLE = "BATCHLEDGER_DOCS"
 DEFAULT_DOCS_FOLDER = Path(__file__).resolve().parents[3] / ".local" / "docs"
 HISTORY = "index"
+# A page loads nothing, runs no script and sends nothing anywhere.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 
 _PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _PAGE = re.compile(r"(?P<page>[0-9]{1,19}|index)(\.html)?", re.ASCII)
@@ -76,21 +79,33 @@ class DocsFolder:
 
     def list_summaries(self) -> Sequence[Mapping[str, Any]]:
         """Return what was written of each pipeline, in the order of their names."""
-        names = sorted(each.name for each in self.path.iterdir() if each.is_dir()) if self.path.is_dir() else []
-        return [found for found in map(self.read_summary, names) if found is not None]
+        return [found for found in map(self.read_summary, self._list_pipelines()) if found is not None]
+
+    def drop_others(self, pipelines: Collection[str]) -> Sequence[str]:
+        """Remove the pages of all pipelines but these; return their names. What is not pages stays."""
+        others = [name for name in self._list_pipelines() if name not in pipelines]
+        for name in others:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        return others
 
     def write_summary(self, pipeline: str, summary: Mapping[str, Any]) -> None:
         """Replace what is kept of a pipeline."""
         write_page(self.path / pipeline / "summary.json", json.dumps(summary))
 
-    def prune(self, pipeline: str, kept: Sequence[int]) -> int:
-        """Remove the pages of all batches but these; return how many."""
+    def prune(self, pipeline: str, oldest: int) -> int:
+        """Remove the pages of batches older than that; return how many.
+
+        Never newer ones, whatever is known of them: another process may have written them meanwhile.
+        """
         removed = 0
         for page in (self.path / pipeline).glob("*.html"):
-            if page.stem.isdecimal() and int(page.stem) not in kept:
+            if page.stem.isdecimal() and int(page.stem) < oldest:
                 page.unlink(missing_ok=True)
                 removed += 1
         return removed
+
+    def _list_pipelines(self) -> Sequence[str]:
+        return sorted(each.parent.name for each in self.path.glob("*/summary.json"))
 
 
 def write_page(file: Path, text: str) -> None:

@@ -3,15 +3,13 @@
 A page loads nothing, runs no script and forbids both, so it reads the same from a disk, behind a login and offline.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from collections.abc import Sequence
 
 from batchledger.checking import Outcome
 from batchledger.docs.charts import draw_history
 from batchledger.docs.expectations import render_results
+from batchledger.docs.index import find_template
+from batchledger.ledger.audits import StoredAudit
 from batchledger.ledger.figures import BatchFigures
 from batchledger.ledger.history import BatchHistory
 
@@ -37,48 +35,32 @@ _OUTCOMES = {
 }
 
 
-@cache
-def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("batchledger.docs"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str:
     """Return the page of a batch; ``stamp`` says what it was made from."""
     suites = dict.fromkeys(each.suite for each in history.checks)
     rendered = {
         suite: render_results([each for each in history.checks if each.suite is suite], suite.value) for suite in suites
     }
-    return (
-        _templates()
-        .get_template("batch.html.j2")
-        .render(
-            batch=history.batch,
-            figures=figures,
-            history=history,
-            lines=_BALANCE,
-            outcomes=_OUTCOMES,
-            stamp=stamp,
-            tables={suite: table for suite, table in rendered.items() if table is not None},
-        )
+    return find_template("batch.html.j2").render(
+        batch=history.batch,
+        figures=figures,
+        history=history,
+        lines=_BALANCE,
+        outcomes=_OUTCOMES,
+        stamp=stamp,
+        tables={suite: table for suite, table in rendered.items() if table is not None},
     )
 
 
-def write_history(pipeline: str, batches: Sequence[BatchFigures]) -> str:
-    """Return the history of a pipeline, ``batches`` the oldest first."""
+def write_history(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudit | None = None) -> str:
+    """Return the history of a pipeline, ``batches`` the oldest first, with what its newest audit has found."""
     drawn = batches[-BATCHES_DRAWN:]
-    return (
-        _templates()
-        .get_template("history.html.j2")
-        .render(pipeline=pipeline, batches=batches, drawn=len(drawn), drawing=draw_history(drawn) if drawn else None)
+    return find_template("history.html.j2").render(
+        audit=audit,
+        batches=batches,
+        drawing=draw_history(drawn) if drawn else None,
+        drawn=len(drawn),
+        outcomes=_OUTCOMES,
+        pipeline=pipeline,
+        table=render_results(audit.checks, "audit") if audit else None,
     )
-
-
-def write_index(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page over all pipelines."""
-    return _templates().get_template("index.html.j2").render(pipelines=summaries)

@@ -24,6 +24,19 @@ class WorkInProgress:
     tables: Sequence[StagingTable]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredAudit:
+    """What one audit has found."""
+
+    audited_at: datetime
+    checks: Sequence[CheckResult]
+
+    @property
+    def failing(self) -> list[str]:
+        """The names of the checks that failed or could not run."""
+        return [each.name for each in self.checks if each.outcome in (Outcome.FAILED, Outcome.NOT_RUN)]
+
+
 def load_work(dsn: str, pipeline: str) -> WorkInProgress:
     """Return what of a pipeline is open, and what lies in staging of it."""
     with snapshot(dsn, f"look at the open batches of {pipeline}") as cursor:
@@ -71,8 +84,8 @@ def store_audit(dsn: str, pipeline: str, audited_at: datetime, checks: Sequence[
         )
 
 
-def load_newest_audit(dsn: str, pipeline: str) -> tuple[datetime, Sequence[CheckResult]] | None:
-    """Return when the pipeline was audited last, and what was found; None when it never was."""
+def load_newest_audit(dsn: str, pipeline: str) -> StoredAudit | None:
+    """Return the newest audit of a pipeline; None when it never was audited."""
     with transaction(dsn, f"load the newest audit of {pipeline}") as cursor:
         cursor.execute(
             "select audited_at, name, outcome, detail, observed, severity, validation from batchledger.audit_result "
@@ -87,4 +100,4 @@ def load_newest_audit(dsn: str, pipeline: str) -> tuple[datetime, Sequence[Check
         CheckResult(name, Outcome(outcome), detail, observed, Severity(severity), Suite.LEDGER, validation)
         for _, name, outcome, detail, observed, severity, validation in rows
     ]
-    return rows[0][0], checks
+    return StoredAudit(rows[0][0], checks)

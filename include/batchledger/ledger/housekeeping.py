@@ -31,7 +31,7 @@ PIPELINE_IS_FREE_WITHIN = "2s"
 class LeftBehind:
     """What may be looked through at ``now``, the database's own clock.
 
-    ``open_planned_at`` says for each pipeline of the ledger when its open batches were planned.
+    ``open_planned_at`` says for each pipeline that has planned anything when its open batches were planned.
     """
 
     now: datetime
@@ -80,10 +80,10 @@ class PostgresHousekeeping:
         change = "update batchledger.check_result set validation = null"
         return self._remove_rows(Leftover.VALIDATION, pipeline, "find_old_validations", change, {"kept": kept})
 
-    def forget_audits(self, pipeline: str, before: datetime) -> Removal:
-        """Remove the results of audits of before that moment, apart from the newest audit."""
-        change = "delete from batchledger.audit_result"
-        return self._remove_rows(Leftover.AUDIT, pipeline, "find_old_audits", change, {"before": before})
+    def forget_audits(self, pipeline: str, before: datetime, passed_before: datetime) -> Removal:
+        """Remove the results of audits of before these moments, what has not passed and the rest; never the newest."""
+        change, moments = "delete from batchledger.audit_result", {"before": before, "passed_before": passed_before}
+        return self._remove_rows(Leftover.AUDIT, pipeline, "find_old_audits", change, moments)
 
     def forget_incidents(self, pipeline: str, before: datetime) -> Removal:
         """Remove the incidents that ended before that moment, and what was sent of them."""

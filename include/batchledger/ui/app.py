@@ -1,22 +1,25 @@
 """Data Docs behind Airflow's login: reads files of the docs folder, and nothing else.
 
 Airflow guards no route of a plugin, so each of these asks for a user itself: who may see the DAG of a pipeline may see
-its pages. The names in a URL are matched whole before a path is made of them, so none leads out of the folder.
+its pages, and its line on the page over all pipelines. The names in a URL are matched whole before a path is made of
+them, so none leads out of the folder. Addresses begin where Airflow does, which may be behind a proxy's prefix.
 """
 
 from pathlib import Path
 from typing import Annotated
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
-from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
-from fastapi import Depends, FastAPI, HTTPException, status
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Request, status
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from batchledger.docs.folder import DocsFolder
+from batchledger.docs.folder import POLICY, DocsFolder
+from batchledger.docs.index import write_index
 
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'",
+    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -46,31 +49,39 @@ def build_app() -> FastAPI:
     return app
 
 
-def _redirect_to_index() -> RedirectResponse:
-    return RedirectResponse("/batchledger/docs/index.html")
+def _redirect_to_index(request: Request) -> RedirectResponse:
+    return _lead(request, "index.html")
 
 
-def _show_index() -> HTMLResponse:
-    return _send(DocsFolder.of_environment().index, "batchledger docs")
+def _show_index(user: GetUserDep) -> HTMLResponse:
+    """Show the pipelines that the user may see; the file in the folder tells of all."""
+    readable = get_auth_manager().get_authorized_dag_ids(user=user)
+    summaries = DocsFolder.of_environment().list_summaries()
+    return HTMLResponse(write_index([each for each in summaries if each["pipeline"] in readable]), headers=_HEADERS)
 
 
-def _redirect_to_history(pipeline: Pipeline) -> RedirectResponse:
+def _redirect_to_history(request: Request, pipeline: Pipeline) -> RedirectResponse:
     _find(pipeline, "index")
-    return RedirectResponse(f"/batchledger/docs/{pipeline}/index.html")
+    return _lead(request, f"{pipeline}/index.html")
 
 
-def _redirect_to_batch(pipeline: Pipeline, run_id: str) -> RedirectResponse:
+def _redirect_to_batch(request: Request, pipeline: Pipeline, run_id: str) -> RedirectResponse:
     """Lead from a run to the batch that it worked on last."""
     _find(pipeline, "index")
     summary = DocsFolder.of_environment().read_summary(pipeline) or {}
     batch_id = summary.get("batch_by_run", {}).get(run_id)
     if batch_id is None:
         raise _missing(f"batchledger docs {pipeline}")
-    return RedirectResponse(f"/batchledger/docs/{pipeline}/{int(batch_id)}.html")
+    return _lead(request, f"{pipeline}/{int(batch_id)}.html")
 
 
 def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
     return _send(_find(pipeline, page), f"batchledger docs {pipeline}")
+
+
+def _lead(request: Request, page: str) -> RedirectResponse:
+    """Lead to a page, below what the request's address has before that of the pages."""
+    return RedirectResponse(f"{request.scope['root_path']}/docs/{page}")
 
 
 def _find(pipeline: str, page: str) -> Path:
@@ -90,6 +101,6 @@ def _send(file: Path, command: str) -> HTMLResponse:
 def _missing(command: str) -> HTTPException:
     return HTTPException(
         status.HTTP_404_NOT_FOUND,
-        "this page was not written yet, or its batch is older than those that are kept. The report task of each run "
-        f"writes pages; so does: {command}",
+        "this page was not written yet, or its batch is older than those that are kept. The DAG batchledger-data-docs "
+        f"writes pages after each run; so does: {command}",
     )

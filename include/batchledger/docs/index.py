@@ -1,0 +1,32 @@
+"""The templates of the pages, and the way in: made from summaries alone, so Airflow's API server can make it too."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from batchledger.docs.folder import POLICY
+
+
+def find_template(name: str) -> Template:
+    """Return a template that escapes everything; a name that it is not given is an error."""
+    return _templates().get_template(name)
+
+
+def write_index(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page over these pipelines."""
+    return find_template("index.html.j2").render(pipelines=summaries)
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("batchledger.docs"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals["policy"] = POLICY
+    return templates
