@@ -14,7 +14,6 @@ from batchledger.health import PipelineHealth, PipelineState, Threats, describe_
 from batchledger.incidents import Condition, IncidentKind
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.pipeline import Deadlines
-from batchledger.run_batch import ACCEPTED_BY_TARGET
 from batchledger.stored_facts import BatchFacts, StoredFacts
 
 FAILURES_TO_TELL = 2
@@ -189,6 +188,4 @@ def _of_batch(batch: Batch, kind: IncidentKind, title: str, lines: tuple[str, ..
 
 
 def _describe_check(check: CheckResult) -> str:
-    if check.name == ACCEPTED_BY_TARGET:
-        return f"{check.name}: the table refuses the rows; its words are in the output of the command below"
-    return f"{check.name}: {check.detail}"
+    return f"{check.name}: {check.public_detail}"

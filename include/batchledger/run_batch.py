@@ -32,7 +32,7 @@ from batchledger.batch import (
     not_judged,
     stage_again,
 )
-from batchledger.checking import CheckResult, Offender, Outcome
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Offender, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     AuditOutdatedError,
@@ -71,7 +71,6 @@ from batchledger.row_audit import OFFENDERS_SHOWN, judge_rows, require_usable_ch
 logger = logging.getLogger(__name__)
 
 AUDITS_WHILE_PUBLISHING = 5
-ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:

@@ -8,7 +8,7 @@ import pytest
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, BatchState, Lane, PartitionHealth
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
 from batchledger.conditions import Findings, find_conditions
 from batchledger.errors import BatchBlockedError, StagingError
 from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
@@ -75,7 +75,7 @@ def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None
 
 
 def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
-    refusal = CheckResult(run_batch.ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
+    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
     told = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), (refusal,)),))))
     assert "a secret value" not in repr(told)
     assert told.lines[1].startswith("accepted_by_target: the table refuses the rows")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from batchledger.batch import BatchState, Lane
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
 from batchledger.checks.integrity import IntegrityAuditor
 from batchledger.docs import folder as docs_folder
 from batchledger.docs import site
@@ -62,6 +62,12 @@ def test_page_takes_no_text_for_markup() -> None:
 
 def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> None:
     assert "secret-value" not in page(error="cannot read 'secret-value'")
+
+
+def test_page_holds_no_words_of_the_table_because_they_may_quote_a_record() -> None:
+    html = page([CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, "invalid input syntax: 'secret-value'")])
+    assert "secret-value" not in html
+    assert "the table refuses the rows" in html
 
 
 @pytest.mark.parametrize("outcome", [Outcome.EMPTY, Outcome.NOT_RUN])
