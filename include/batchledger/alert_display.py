@@ -73,6 +73,7 @@ def incident_as_json(incident: Incident) -> dict[str, Any]:
         "opened_at": incident.opened_at,
         "seen_at": incident.seen_at,
         "ended_at": incident.ended_at,
+        "ending": incident.ending,
     }
 
 
@@ -81,7 +82,8 @@ def _describe(alert: AlertRecord) -> Text:
     style = "green" if incident.ended_at else _STYLE_BY_SEVERITY[condition.severity]
     text = Text(f"{condition.pipeline}: {condition.title}", style)
     over = f", over since {incident.ended_at:%Y-%m-%d %H:%M}" if incident.ended_at else ""
-    text.append(f"  incident {incident.incident_id}, since {incident.opened_at:%Y-%m-%d %H:%M}{over} UTC", "dim")
+    how = f", {incident.ending}" if incident.ending else ""
+    text.append(f"  incident {incident.incident_id}, since {incident.opened_at:%Y-%m-%d %H:%M}{over} UTC{how}", "dim")
     for line in condition.lines:
         text.append(f"\n  {line}", "default")
     if condition.command and not incident.ended_at:

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from batchledger.batch import BatchState
-from batchledger.conditions import Findings
 from batchledger.health import PipelineHealth, PipelineState, describe_duration
 from batchledger.housekeeping import StagingTable
-from batchledger.incidents import Condition
+from batchledger.incidents import Condition, Findings
 from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
 from batchledger.pipeline import Deadlines
 from batchledger.verification import Verification

@@ -12,7 +12,6 @@ from typing import Any
 
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
-
 # The name of the check by which a target refuses the rows of a batch that is about to be published.
 ACCEPTED_BY_TARGET = "accepted_by_target"
 

@@ -12,8 +12,7 @@ from enum import StrEnum
 
 from batchledger.batch import BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
-from batchledger.conditions import Findings
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.window import Coverage
 
 FINDINGS_SHOWN = 20
