@@ -24,10 +24,13 @@ _SHARED = (
 
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
-    """Ask what the proof of the history has found; since when it has looked is part of every answer."""
+    """Ask what the proof of the history has found; since when it has looked is part of every answer.
+
+    The command is one that can end the incident: an audit of the whole history.
+    """
     size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
-    command = f"batchledger verify {verification.pipeline}"
+    command = f"batchledger audit {verification.pipeline} --newest 0"
     proved = (Fact(scope, 0),) if verification.batches else ()
     for invariant, check in PROOF_BY_INVARIANT.items():
         found = tuple(

@@ -10,13 +10,14 @@ from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, BatchState, Lane, PartitionHealth
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
 from batchledger.conditions import find_conditions
-from batchledger.errors import BatchBlockedError, StagingError
+from batchledger.errors import BatchBlockedError, ConfigurationError, StagingError
 from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
 from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Deadlines
 from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 from tests.fakes.incidents import MemoryIncidents
+from tests.fakes.row_checks import RowTest
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -273,3 +274,12 @@ def test_failures_of_a_real_life_are_counted_until_an_attempt_comes_to_a_result(
     assert look(world) == ["failing — 2 attempts in a row"]
     catch_up(world)
     assert look(world) == []
+
+
+def test_run_that_fails_before_it_can_read_is_a_failure_that_is_told(world: World) -> None:
+    """The module of a check was deleted: every run is red."""
+    world.row_tests = (RowTest("good", bool, is_usable=False),)
+    for run in ("run-1", "run-2"):
+        with pytest.raises(ConfigurationError):
+            run_batch.run_once(world.process(), run)
+    assert look(world) == ["failing — 2 attempts in a row"]
