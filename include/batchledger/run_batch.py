@@ -78,11 +78,12 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     if is_published_by(batch, run):
         return batch
+    _check_before_reading(platform, batch)
     # Another attempt would take from a blocked batch what a person may accept, and from a staged one what its run may
     # publish. Of a planned one nothing is lost: there a refusal counts as a failure of an attempt, and people are told.
     is_empty = batch.state is BatchState.PLANNED
     if not is_empty:
-        _require_ready(platform, batch)
+        require_usable_checks(platform)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -91,7 +92,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         if is_empty:
-            _require_ready(platform, batch)
+            require_usable_checks(platform)
         staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:
             # A topic that was created anew while it was being read would have given other records for the same offsets.
@@ -324,12 +325,6 @@ def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ..
         # Another topic under the name would have told of other records.
         check_identity(*_look_at_source(platform, attempt.batch))
     return combine_witnesses(seen, staged, counts)
-
-
-def _require_ready(platform: Platform, batch: Batch) -> None:
-    """Raise when the ranges cannot be read, or what is asked of their rows cannot be judged."""
-    _check_before_reading(platform, batch)
-    require_usable_checks(platform)
 
 
 def _check_before_reading(platform: Platform, batch: Batch) -> None:
