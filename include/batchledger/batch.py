@@ -84,9 +84,14 @@ class Batch:
     is_dry_run: bool = False
 
     @property
+    def subject(self) -> str:
+        """How what belongs to one pipeline names the batch: ``batch 17``."""
+        return f"batch {self.batch_id}"
+
+    @property
     def label(self) -> str:
         """How messages name the batch: ``batch 17 of flights``."""
-        return f"batch {self.batch_id} of {self.pipeline}"
+        return f"{self.subject} of {self.pipeline}"
 
 
 @dataclass(frozen=True, slots=True)

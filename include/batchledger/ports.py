@@ -37,7 +37,7 @@ from batchledger.batch import (
 from batchledger.checking import CheckResult, FailedRecord, JudgedCheck, Offender
 from batchledger.comparison import Comparison
 from batchledger.facts import BatchFacts
-from batchledger.incidents import ChannelFailure, Condition, Incident, IncidentKind, Message, Notification, Settlement
+from batchledger.incidents import ChannelFailure, Findings, Incident, Message, Notification, Settlement
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
@@ -648,15 +648,15 @@ class Incidents(Protocol):
     def settle(
         self,
         pipeline: str,
-        found: Sequence[Condition],
-        looked_for: Collection[IncidentKind],
+        findings: Findings,
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
         """Store what ``incidents.settle`` makes of a look, and for each channel what is to be told (an outbox).
 
-        Two looks at a pipeline are settled one after the other. An end is told through the channels that are told of
-        the opening.
+        Two looks at a pipeline are settled one after the other. A channel that was named after an incident had begun is
+        told of it while it goes on. An end is told through the channels that are told of the opening; where nobody was
+        to be told of that yet (``incidents.wait_before``), nobody is told of either.
         """
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:

@@ -32,7 +32,7 @@ from batchledger.batch import (
     not_judged,
     stage_again,
 )
-from batchledger.checking import CheckResult, Outcome
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     AuditOutdatedError,
@@ -71,7 +71,6 @@ from batchledger.source_identity import look_at_source, positions_of, require_sa
 logger = logging.getLogger(__name__)
 
 AUDITS_WHILE_PUBLISHING = 5
-ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -80,7 +79,11 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     if is_published_by(batch, run):
         return batch
     _check_before_reading(platform, batch)
-    require_usable_checks(platform)
+    # Another attempt would take from a blocked batch what a person may accept, and from a staged one what its run may
+    # publish. Of a planned one nothing is lost: there a refusal counts as a failure of an attempt, and people are told.
+    is_empty = batch.state is BatchState.PLANNED
+    if not is_empty:
+        require_usable_checks(platform)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -88,6 +91,8 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         drop_staging(platform, Attempt(batch, attempt.number - 1, run))
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
+        if is_empty:
+            require_usable_checks(platform)
         staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:
             # A topic that was created anew while it was being read would have given other records for the same offsets.

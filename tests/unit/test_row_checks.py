@@ -316,8 +316,21 @@ def test_check_that_cannot_be_judged_is_refused_before_anything_is_staged() -> N
     world = world_with(RowTest("good", is_good, is_usable=False))
     with pytest.raises(ConfigurationError, match="good"):
         run_batch.run_once(world.process(), RUN)
-    assert world.process().ledger.load_batch(1).attempt == 0
     assert world.database.committed.staging == {}
+    assert "good" in str(world.process().ledger.find_failure(world.process().ledger.load_batch(1)))
+
+
+def test_check_that_cannot_be_judged_takes_nothing_from_a_blocked_batch() -> None:
+    world = world_with(RowTest("good", is_good))
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(), RUN)
+    staged = world.database.committed.staging
+    world.row_tests = (RowTest("good", is_good, is_usable=False),)
+    with pytest.raises(ConfigurationError, match="good"):
+        run_batch.run_once(world.process(), "again", 1)
+    batch = world.process().ledger.load_batch(1)
+    assert (batch.state, batch.attempt) == (BatchState.BLOCKED, 1)
+    assert world.database.committed.staging == staged
 
 
 def test_blocked_batch_that_a_person_accepts_is_published_whole() -> None:
