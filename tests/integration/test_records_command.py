@@ -41,9 +41,9 @@ def test_records_in_quarantine_are_shown_when_their_topic_is_gone(workplace: Wor
     pipeline.send_raw([(0, POISON)])
     pipeline.send(1, partitions=1)
     run_batch.run_once(pipeline.platform(), "run")
-    admin = admin_client(workplace.kafka_options)
-    admin.delete_topics([pipeline.name])[pipeline.name].result(30)
-    wait_until(lambda: pipeline.name not in admin.list_topics(timeout=10).topics)
+    with admin_client(workplace.kafka_options) as admin:
+        admin.delete_topics([pipeline.name])[pipeline.name].result(30)
+        wait_until(lambda: pipeline.name not in admin.list_topics(timeout=10).topics)
     found = ask("records", pipeline.name, f"{pipeline.name}[0] 0..2")
     assert [(each["offset"], each["value"]) for each in found["records"]] == [(0, r"\x00{poison")]
     assert [(each["start"], each["until"]) for each in found["expired"]] == [(1, 2)]
