@@ -6,62 +6,42 @@ parses DAG files through this module.
 """
 
 import difflib
-import math
 import os
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import yaml
 from croniter import croniter
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from batchledger.accounting import HolePolicy
 from batchledger.batch import DeliveryMode
 from batchledger.check_entries import CheckEntry, expand_suites, name_checks
-from batchledger.checking import OnFailure, RequestedCheck, Severity
-from batchledger.columns import INTEGER_TYPES, Column, parse_columns
+from batchledger.checking import OnFailure, RequestedCheck
+from batchledger.columns import INTEGER_TYPES, Column
 from batchledger.errors import ConfigurationError
-from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
-from batchledger.pipeline import Deadlines, PipelineRules
-from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import (
-    Deduplication,
-    DuplicatePolicy,
-    SequenceRule,
-    SinkMode,
-    TombstonePolicy,
-    Upsert,
-    VersionBy,
+from batchledger.pipeline import PipelineRules
+from batchledger.planning import StartPolicy
+from batchledger.record_rules import Deduplication, SequenceRule, SinkMode, TombstonePolicy
+from batchledger.sections import (
+    AuditConfig,
+    ConnectionId,
+    DeadlinesConfig,
+    DedupeConfig,
+    LimitsConfig,
+    QuarantineConfig,
+    Section,
+    SequenceConfig,
+    SinkConfig,
+    SourceConfig,
+    refuse_repeated,
 )
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
-
-_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
-_LONGEST_MEMORY_SECONDS = 36_500 * 86_400
-_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _parse_duration(value: object) -> object:
-    if isinstance(value, int | float) and 0 <= value < math.inf:
-        return float(value)
-    match = _DURATION.fullmatch(str(value))
-    if match is None:
-        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
-    return float(match[1]) * _SECONDS_BY_UNIT[match[2]]
 
 
 def _check_cron(value: str) -> str:
@@ -70,214 +50,7 @@ def _check_cron(value: str) -> str:
     return value
 
 
-def _check_columns(value: str) -> str:
-    parse_columns(value)
-    return value
-
-
-def _check_start(value: object) -> object:
-    """Accept earliest, latest or an ISO timestamp; YAML may have made a datetime of it already."""
-    if value in (StartPolicy.EARLIEST, StartPolicy.LATEST):
-        return value
-    moment = value if isinstance(value, datetime) else _parse_moment(str(value))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _parse_moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("allowed are earliest, latest, or a timestamp such as 2026-11-21T00:00:00Z") from None
-
-
-def _check_options(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    for option, setting in value.items():
-        reason = explain_refusal(str(option), CONSUMER_OPTIONS)
-        if reason is None and option != "client.rack" and not str(setting).isdecimal():
-            reason = f"{option} must be a whole number, found {setting!r}"
-        if reason is not None:
-            raise ValueError(reason)
-    return {str(option): str(setting) for option, setting in value.items()}
-
-
-def _check_topics(value: list[str]) -> list[str]:
-    repeated = [topic for topic in value if value.count(topic) > 1]
-    if repeated:
-        raise ValueError(f"topic {repeated[0]!r} is named twice")
-    return value
-
-
-def _check_key(value: list[str]) -> list[str]:
-    repeated = [column for column in value if value.count(column) > 1]
-    if repeated:
-        raise ValueError(f"column {repeated[0]!r} is named twice")
-    return value
-
-
-def _check_alerts(value: list[str]) -> list[str]:
-    repeated = [connection for connection in value if value.count(connection) > 1]
-    if repeated:
-        raise ValueError(f"connection {repeated[0]!r} is named twice")
-    return value
-
-
-def _check_deadline(value: float) -> float:
-    if not 1 <= value <= _LONGEST_MEMORY_SECONDS:
-        raise ValueError("write a duration from 1s to 36500d")
-    return value
-
-
-def _check_remember(value: float) -> float:
-    if not 0 < value <= _LONGEST_MEMORY_SECONDS:
-        raise ValueError("write how long a key is remembered, from 1s to 36500d")
-    return value
-
-
-def _check_keep(value: float) -> float:
-    if value < _SECONDS_BY_UNIT["h"]:
-        raise ValueError("write how long a record is kept in quarantine: 1h or more")
-    return value
-
-
-def _check_target(value: float) -> float:
-    if value < 1:
-        raise ValueError("write how long a batch should take: 1s or more")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_parse_duration)]
-Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
-Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
-KeyColumns = Annotated[
-    list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]], Field(min_length=1), AfterValidator(_check_key)
-]
-ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class SourceConfig(_Section):
-    """What is read: topics of one Kafka connection, and how a record is decoded."""
-
-    connection: ConnectionId = "kafka_default"
-    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(_check_topics)]
-    format: Literal["json"] = "json"
-    record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
-    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
-    isolation: Literal["read_committed"] = "read_committed"
-    holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
-    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
-    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The declared columns."""
-        return parse_columns(self.record_schema)
-
-
-class SinkConfig(_Section):
-    """Where the rows go."""
-
-    type: Literal["postgres"] = "postgres"
-    connection: ConnectionId = "warehouse"
-    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
-    mode: Annotated[SinkMode, Field(strict=False)] = SinkMode.APPEND
-    key: KeyColumns | None = None
-    version: Annotated[VersionBy, Field(strict=False)] | None = None
-
-    @model_validator(mode="after")
-    def _mode_fits(self) -> "SinkConfig":
-        if self.mode is SinkMode.UPSERT and self.key is None:
-            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
-        if self.mode is SinkMode.APPEND and (self.key or self.version):
-            raise ValueError("key and version belong to mode: upsert")
-        return self
-
-    @property
-    def upsert(self) -> Upsert | None:
-        """How rows replace each other, where the file asks for it."""
-        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
-
-    @property
-    def qualified_table(self) -> tuple[str, str]:
-        """Schema and table name; a bare name lives in ``public``."""
-        schema, _, table = self.table.rpartition(".")
-        return schema or "public", table
-
-
-class LimitsConfig(_Section):
-    """How much one batch takes."""
-
-    max_records: Annotated[int, Field(ge=1)] = 1_000_000
-    min_records: Annotated[int, Field(ge=1)] = 1
-    max_delay: Duration = 300.0
-    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
-
-    @model_validator(mode="after")
-    def _minimum_fits(self) -> "LimitsConfig":
-        if self.min_records > self.max_records:
-            raise ValueError(f"min_records {self.min_records} is larger than max_records {self.max_records}")
-        return self
-
-    @property
-    def rules(self) -> Limits:
-        """What the planning step needs to know of the section."""
-        return Limits(self.max_records, self.min_records, self.max_delay, self.target_duration)
-
-
-class DedupeConfig(_Section):
-    """Which records count as the same message, and for how long a message is remembered."""
-
-    key: KeyColumns
-    remember: Annotated[Duration, AfterValidator(_check_remember)]
-    duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
-
-
-class SequenceConfig(_Section):
-    """The producers' own numbering: whose it is, and the column of the numbers."""
-
-    key: KeyColumns
-    number: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-    starts_at: int | None = None
-    severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
-
-    @model_validator(mode="after")
-    def _number_is_no_key(self) -> "SequenceConfig":
-        if self.number in self.key:
-            raise ValueError(f"the number {self.number!r} is in the key too; each record would be a series of its own")
-        return self
-
-
-class QuarantineConfig(_Section):
-    """How long records that were set aside are kept; without it for good."""
-
-    keep: Annotated[Duration, AfterValidator(_check_keep)]
-
-
-class AuditConfig(_Section):
-    """How many of the newest batches the periodic audit proves; without it the whole history."""
-
-    newest: Annotated[int, Field(ge=1)] | None = None
-
-
-class DeadlinesConfig(_Section):
-    """After how long something becomes an incident; what is not named never does."""
-
-    lag: Deadline | None = None
-    freshness: Deadline | None = None
-    blocked: Deadline | None = None
-
-    @property
-    def rules(self) -> Deadlines:
-        """What a look at the pipeline needs to know of the section."""
-        return Deadlines(_duration(self.lag), _duration(self.freshness), _duration(self.blocked))
-
-
-class PipelineConfig(_Section):
+class PipelineConfig(Section):
     """One pipeline file; its keys are those of the file."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -289,11 +62,13 @@ class PipelineConfig(_Section):
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
     sequence: SequenceConfig | None = None
-    checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = []
+    checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = Field(default_factory=list)
     on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
     quarantine: QuarantineConfig | None = None
     audit: AuditConfig = AuditConfig()
-    alerts: Annotated[list[ConnectionId], AfterValidator(_check_alerts)] = []
+    alerts: Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))] = Field(
+        default_factory=list
+    )
     deadlines: DeadlinesConfig = DeadlinesConfig()
     spark: ConnectionId = "spark_default"
     _folder: Path = PrivateAttr(default=Path())
@@ -476,17 +251,13 @@ def _keys_of(place: list[str]) -> list[str]:
         annotation = model.model_fields[part].annotation
         # A section that may be missing is a union with None.
         sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
-        model = next((each for each in sections if issubclass(each, BaseModel)), _Section)
+        model = next((each for each in sections if issubclass(each, BaseModel)), Section)
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _nearest(name: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(name, allowed, n=1)
     return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(allowed) or 'none'}"
-
-
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:

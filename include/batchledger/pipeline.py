@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, DeliveryMode, Position
+from batchledger.checking import Severity
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import (
@@ -37,6 +38,11 @@ class PipelineRules:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
+
+    @property
+    def severity_of_numbers(self) -> Severity:
+        """How much missing and repeated numbers matter, where there is a sequence."""
+        return self.sequence.severity if self.sequence else Severity.CRITICAL
 
 
 @dataclass(frozen=True, slots=True)

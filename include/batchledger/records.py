@@ -55,14 +55,15 @@ class FoundRecords:
 def find_reach(ranges: Sequence[OffsetRange], log_by_partition: Mapping[TopicPartition, PartitionLog]) -> Reach:
     """Divide ranges into what is readable, expired, and behind the readable end.
 
+    Of a partition that is not there any more, everything has expired.
+
     Example: of ``orders[0] 0..20``, where the log holds 5..12, 0..5 is expired and 12..20 not written yet.
     """
     asked = merge_ranges(ranges)
-    held = {each: log_by_partition[each] for each in {one.partition for one in asked}}
+    held = {each: log_by_partition[each] for each in {one.partition for one in asked} & log_by_partition.keys()}
     kept = [OffsetRange(each, log.log_start, log.end) for each, log in held.items()]
-    starts = {each: log.log_start for each, log in held.items()}
     missing = find_gaps(kept, within=asked)
-    expired = [each for each in missing if each.start < starts[each.partition]]
+    expired = [each for each in missing if each.partition not in held or each.start < held[each.partition].log_start]
     return Reach(
         readable=tuple(find_gaps(missing, within=asked)),
         expired=tuple(expired),

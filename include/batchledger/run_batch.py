@@ -308,10 +308,13 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
     )
     if batch.lane is Lane.REPLAY:
         return facts
-    facts = replace(facts, positions=positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
-    if rules.sequence is None:
-        return facts
-    return replace(facts, numbers=platform.sink.count_numbers(attempt), severity_of_numbers=rules.sequence.severity)
+    return replace(
+        facts,
+        positions=positions_of(batch, ledger),
+        published=tuple(ledger.find_published(batch)),
+        numbers=platform.sink.count_numbers(attempt),
+        severity_of_numbers=rules.severity_of_numbers,
+    )
 
 
 def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:

@@ -27,7 +27,7 @@ from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
-from batchledger.kafka.records import read_records
+from batchledger.kafka.records import read_first
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history, load_quarantined
@@ -132,16 +132,17 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
 def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit: int) -> FoundRecords:
     """Return the first ``limit`` records of the ranges, from Kafka or from quarantine.
 
-    Raises ConfigurationError when a range names a partition that Kafka does not have.
+    Raises ConfigurationError when a range names a partition that Kafka does not have, and of which nothing is kept.
     """
     options = kafka_options(load_connection(pipeline.source.connection))
+    quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
     log = KafkaLog(options).read_log(sorted({each.partition.topic for each in ranges})).log_by_partition
-    unknown = [str(each.partition) for each in ranges if each.partition not in log]
+    known = {*log, *(each.partition for each in quarantined)}
+    unknown = [str(each.partition) for each in ranges if each.partition not in known]
     if unknown:
         raise ConfigurationError(f"Kafka has no partition {', '.join(unknown)}; nothing was read.")
     reach = find_reach(ranges, log)
-    quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
-    return combine_records(reach, read_records(options, reach.readable, limit + 1), quarantined, limit)
+    return combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
 
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:

@@ -7,7 +7,7 @@ import pytest
 from batchledger import run_batch
 from batchledger.errors import BatchBlockedError
 from tests.integration.test_cli import ask, batchledger
-from tests.support import Workplace, delete_records
+from tests.support import Workplace, admin_client, delete_records, wait_until
 
 POISON = b"\x00{poison"
 
@@ -34,6 +34,19 @@ def test_records_are_shown_from_kafka_from_quarantine_and_as_missing(workplace: 
         name: [(one["start"], one["until"]) for one in found[name]] for name in ("expired", "invisible", "unwritten")
     }
     assert spans == {"expired": [(1, 2)], "invisible": [(3, 6)], "unwritten": [(6, 8)]}
+
+
+def test_records_in_quarantine_are_shown_when_their_topic_is_gone(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_raw([(0, POISON)])
+    pipeline.send(1, partitions=1)
+    run_batch.run_once(pipeline.platform(), "run")
+    with admin_client(workplace.kafka_options) as admin:
+        admin.delete_topics([pipeline.name])[pipeline.name].result(30)
+        wait_until(lambda: pipeline.name not in admin.list_topics(timeout=10).topics)
+    found = ask("records", pipeline.name, f"{pipeline.name}[0] 0..2")
+    assert [(each["offset"], each["value"]) for each in found["records"]] == [(0, r"\x00{poison")]
+    assert [(each["start"], each["until"]) for each in found["expired"]] == [(1, 2)]
 
 
 def test_command_of_a_failed_check_shows_the_records_that_it_names(workplace: Workplace) -> None:

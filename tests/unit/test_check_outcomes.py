@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
+from batchledger.check_entries import CheckEntry, find_types
 from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.checks.outcomes import explain, explain_exception
-from batchledger.checks.requested import build_checks
+from batchledger.checks.requested import build_checks, is_row_level
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -226,3 +228,20 @@ def test_class_of_ones_own_is_loaded_from_beside_the_pipeline_file(tmp_path: Pat
 def _fields(check: RequestedCheck) -> dict[str, Any]:
     names: Sequence[str] = ("name", "type", "arguments", "severity", "on_failure")
     return {each: getattr(check, each) for each in names}
+
+
+def test_long_set_of_values_is_shortened_where_people_are_told() -> None:
+    values = [f"value {number}" for number in range(5000)]
+    check = RequestedCheck(
+        "distinct", "expect_column_distinct_values_to_be_in_set", {"column": "a", "value_set": values}
+    )
+    told = judged(check, False, {"observed_value": [SECRET]}).result
+    assert "value_set: ['value 0', 'value 1'" in told.detail
+    assert "… (5,000 entries)" in told.detail
+    assert len(told.detail) < 300
+
+
+@pytest.mark.parametrize("type_", sorted(find_types()))
+def test_entries_and_classes_agree_on_which_checks_name_failing_rows(type_: str) -> None:
+    """Files are read without the library, so the rule is written twice."""
+    assert CheckEntry.model_construct(type=type_).is_row_level is is_row_level(get_expectation_impl(type_))

@@ -14,10 +14,11 @@ from great_expectations.core import ExpectationValidationResult
 
 from batchledger.checking import CheckResult, JudgedCheck, Offender, Outcome, RequestedCheck, Suite
 from batchledger.checks.requested import BuiltCheck
-from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.offsets import OffsetRange, merge_ranges, single_offset
 
 SHOWN = 20
 LONGEST_REASON = 400
+LONGEST_ARGUMENT = 100
 
 _COUNTS = (
     "element_count",
@@ -140,9 +141,18 @@ def _judge(
     if "observed_value" not in result.result:
         found = "as it should be" if result.success else "not as it should be"
     asked = {name: value for name, value in built.check.arguments.items() if name not in ("column", "column_list")}
-    wanted = ", ".join(f"{name}: {value}" for name, value in asked.items())
+    wanted = ", ".join(f"{name}: {_shorten(value)}" for name, value in asked.items())
     detail = f"{rows:,} rows: {found}" + (f"; asked for {wanted}" if wanted else "")
     return (Outcome.PASSED if result.success else Outcome.FAILED), detail
+
+
+def _shorten(argument: Any) -> str:
+    """Return what a check was asked for; a set of values may have thousands, and messages carry the text."""
+    text = str(argument)
+    if len(text) <= LONGEST_ARGUMENT:
+        return text
+    entries = f" ({len(argument):,} entries)" if isinstance(argument, list | dict) else ""
+    return f"{text[:LONGEST_ARGUMENT]}…{entries}"
 
 
 def _find_exception(info: Mapping[str, Any] | None) -> str | None:
@@ -164,7 +174,7 @@ def _read_observed(built: BuiltCheck, result: ExpectationValidationResult) -> di
 
 def _read_coordinates(rows: Sequence[Mapping[str, Any]]) -> list[OffsetRange]:
     places = sorted({(row["_topic"], row["_partition"], row["_offset"]) for row in rows})
-    return [OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in places]
+    return [single_offset(*place) for place in places]
 
 
 def _reduce(built: BuiltCheck, result: ExpectationValidationResult, counts: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class BuiltCheck:
     @property
     def is_row_level(self) -> bool:
         """Whether failing rows can be named."""
-        return isinstance(self.expectation, _MAPS) and not isinstance(self.expectation, _AGGREGATED)
+        return is_row_level(type(self.expectation))
 
     @property
     def needs_rows(self) -> bool:
@@ -56,6 +56,11 @@ class BuiltCheck:
     def sets_aside(self) -> bool:
         """Whether its failing rows are to be set aside."""
         return self.check.on_failure is OnFailure.QUARANTINE
+
+
+def is_row_level(kind: type[Expectation]) -> bool:
+    """Whether expectations of the class name failing rows; ``check_entries`` says the same without the classes."""
+    return issubclass(kind, _MAPS) and not issubclass(kind, _AGGREGATED)
 
 
 def build_checks(checks: Sequence[RequestedCheck], folder: Path) -> tuple[BuiltCheck, ...]:

@@ -60,12 +60,11 @@ def _find_moments(
         for each, start in start_by_partition.items()
         if start < end_by_partition[each]
     ]
-    found = {}
+    found: dict[TopicPartition, datetime | None] = {}
     if ranges:
         with RangeReader({**options, **_SMALL_FETCHES}, Isolation.UNCOMMITTED, ranges, deadline) as reader:
-            for partition, offset, timestamp_ms in reader:
-                if offset < end_by_partition[partition] and partition not in found:
-                    found[partition] = _to_moment(timestamp_ms)
+            for partition, _, timestamp_ms in reader:
+                found.setdefault(partition, _to_moment(timestamp_ms))
                 reader.leave(partition)
     return {partition: moment for partition, moment in found.items() if moment is not None}
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.kafka import health, second_read
-from batchledger.kafka.record_reader import read_records
+from batchledger.kafka.records import read_bytes
 from batchledger.kafka.requests import (
     REQUEST_TIMEOUT_SECONDS,
     Result,
@@ -83,7 +83,7 @@ class KafkaLog:
 
     def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
         """See the port."""
-        return read_records(self.options, records, limit_bytes)
+        return read_bytes(self.options, records, limit_bytes)
 
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
         """See the port."""

@@ -6,6 +6,7 @@ visible record and each marker, and the end of a partition is reported. An abort
 it, and below the last stable offset no marker is missing.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -56,9 +57,9 @@ class Seen(NamedTuple):
 
 
 class RangeReader:
-    """Iterates over the visible records of ``ranges``, in order in each partition, and over some between ranges.
+    """Iterates over the visible records of ``ranges``, in order in each partition.
 
-    Every visible record of a range has been yielded when the iteration ends. Every range has to lie between the log
+    All of them have been yielded when the iteration ends, and no other. Every range has to lie between the log
     start and the end that ``isolation`` gives. Raises TimeoutError when ``deadline`` (of the monotonic clock) passes
     first, and KafkaException. Use it in a ``with`` block, once.
     """
@@ -66,7 +67,10 @@ class RangeReader:
     def __init__(
         self, options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
     ) -> None:
-        self._ahead = {key: deque(group) for key, group in groupby(merge_ranges(ranges), key=lambda r: r.partition)}
+        groups = groupby(merge_ranges(ranges), key=lambda each: each.partition)
+        self._asked = {partition: list(group) for partition, group in groups}
+        self._starts = {partition: [each.start for each in group] for partition, group in self._asked.items()}
+        self._ahead = {partition: deque(group) for partition, group in self._asked.items()}
         self._deadline = deadline
         self._trouble: KafkaError | None = None
         self._consumer = Consumer({**client_options(options), **_CONSUMER_OPTIONS, "isolation.level": isolation})
@@ -90,7 +94,9 @@ class RangeReader:
             for message in self._poll():
                 error, partition = message.error(), TopicPartition(message.topic(), message.partition())
                 if error is None:
-                    yield message
+                    # Between ranges that are close to each other lie records that nobody asked for.
+                    if self._is_asked(partition, message.offset()):
+                        yield message
                     reached[partition] = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     reached[partition] = message.offset()
@@ -102,6 +108,10 @@ class RangeReader:
             for partition, offset in (reached or self._positions()).items():
                 self._advance(partition, offset)
             self._require_time()
+
+    def _is_asked(self, partition: TopicPartition, offset: int) -> bool:
+        nearest = bisect_right(self._starts[partition], offset) - 1
+        return nearest >= 0 and offset < self._asked[partition][nearest].until
 
     def leave(self, partition: TopicPartition) -> None:
         """Read no more of a partition."""

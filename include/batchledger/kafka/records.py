@@ -1,22 +1,26 @@
-"""Reads whole records of a few ranges, committed ones only, for a person to look at."""
+"""Reads whole records at exactly their offsets, committed ones only: for a person to look at, or to be set aside."""
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from time import monotonic
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import kafka_call
+from batchledger.kafka.requests import client_options, kafka_call, list_offsets
+from batchledger.kafka.second_read import READING_SECONDS, cut_off, reading_seconds
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
+from batchledger.quarantine import QUARANTINE_SCHEMA
 from batchledger.records import Record
 
-READING_SECONDS = 60.0
 
-
-def read_records(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int) -> list[Record]:
+def read_first(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int) -> list[Record]:
     """Return the first ``limit`` records of the ranges in the order of coordinates.
 
     Every range has to be readable. Raises ServiceUnavailableError when they were not read within 60 s.
@@ -25,21 +29,38 @@ def read_records(options: Mapping[str, str], ranges: Sequence[OffsetRange], limi
     deadline = monotonic() + READING_SECONDS
     with kafka_call(f"read {describe_ranges(ranges, limit=3)}", options):
         for _, group in groupby(merge_ranges(ranges), key=lambda each: each.partition):
-            if len(found) < limit:
-                found += _read_partition(options, list(group), limit - len(found), deadline)
+            if len(found) == limit:
+                break
+            with RangeReader(options, Isolation.COMMITTED, list(group), deadline) as reader:
+                found += map(_to_record, islice(reader.messages(), limit - len(found)))
     return found
 
 
-def _read_partition(
-    options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int, deadline: float
-) -> list[Record]:
-    with RangeReader(options, Isolation.COMMITTED, ranges, deadline) as reader:
-        # Between ranges that are close to each other the reader passes over records that nobody asked for.
-        asked = (each for each in reader.messages() if any(each.offset() in one for one in ranges))
-        return [_read(each) for each in islice(asked, limit)]
+def read_bytes(options: Mapping[str, str], records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
+    """See ``read_records`` of the port."""
+    wanted = merge_ranges(records)
+    deadline = monotonic() + reading_seconds(wanted)
+    rows: list[dict[str, Any]] = []
+    with kafka_call(f"read {describe_ranges(wanted, limit=3)} again", options):
+        partitions = sorted({each.partition for each in wanted})
+        kept = cut_off(wanted, list_offsets(AdminClient(client_options(options)), partitions, OffsetSpec.earliest()))
+        if kept:
+            with RangeReader(options, Isolation.COMMITTED, kept, deadline) as reader:
+                rows = _take_bytes(reader, limit_bytes)
+    return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
 
-def _read(message: Any) -> Record:
+def _take_bytes(reader: RangeReader, limit_bytes: int) -> list[dict[str, Any]]:
+    rows, size_bytes = [], 0
+    for message in reader.messages():
+        size_bytes += len(message.key() or b"") + len(message.value() or b"")
+        if size_bytes > limit_bytes:
+            break
+        rows.append(_to_row(message))
+    return rows
+
+
+def _to_record(message: Any) -> Record:
     kind, milliseconds = message.timestamp()
     return Record(
         partition=TopicPartition(message.topic(), message.partition()),
@@ -57,3 +78,21 @@ def _as_text(milliseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         # A producer may set one beyond the years that Python knows.
         return f"{milliseconds} ms"
+
+
+def _to_row(message: Any) -> dict[str, Any]:
+    kind, timestamp_ms = message.timestamp()
+    headers = [
+        {"key": key} if value is None else {"key": key, "value": base64.b64encode(value).decode()}
+        for key, value in message.headers() or ()
+    ]
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms * 1000,
+        "key": message.key(),
+        "value": message.value(),
+        "headers": json.dumps(headers),
+        "error": None,
+    }

@@ -5,7 +5,6 @@ for itself. What is not visible under read_uncommitted cannot be visible under r
 second isolation level is asked only about the offsets that the first one has shown.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from time import monotonic
@@ -92,15 +91,8 @@ def cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPart
 def _find_visible(
     options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
 ) -> list[OffsetRange]:
-    """Return the offsets within ``ranges`` (merged, in order) at which a record is visible."""
+    """Return the offsets within ``ranges`` at which a record is visible."""
     if not ranges:
         return []
-    visible = []
-    bounds = {key: list(group) for key, group in groupby(ranges, key=lambda each: each.partition)}
-    starts = {key: [each.start for each in group] for key, group in bounds.items()}
     with RangeReader(options, isolation, ranges, deadline) as reader:
-        for partition, offset, _ in reader:
-            nearest = bisect_right(starts[partition], offset) - 1
-            if nearest >= 0 and offset < bounds[partition][nearest].until:
-                visible.append(OffsetRange(partition, offset, offset + 1))
-    return merge_ranges(visible)
+        return merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)

@@ -53,7 +53,7 @@ from batchledger.ledger.rows import (
     store_balances,
 )
 from batchledger.ledger.schema import transaction
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges, single_offset
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
@@ -186,9 +186,7 @@ class PostgresLedger:
             lock_pipeline(cursor, pipeline)
             parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
             cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
-            dropped = merge_ranges(
-                OffsetRange(TopicPartition(topic, partition), offset, offset + 1) for topic, partition, offset in cursor
-            )
+            dropped = merge_ranges(single_offset(*place) for place in cursor)
             if dropped:
                 insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, dropping(dropped))
             return count_offsets(dropped)

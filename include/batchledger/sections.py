@@ -1,0 +1,232 @@
+"""The sections of a pipeline file: which keys they have, and what each value may be. Pure; opens and reads nothing."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from batchledger.accounting import HolePolicy
+from batchledger.checking import Severity
+from batchledger.columns import Column, parse_columns
+from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.pipeline import Deadlines
+from batchledger.planning import Limits, StartPolicy
+from batchledger.record_rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
+
+_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+_LONGEST_MEMORY_SECONDS = 36_500 * 86_400
+_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _parse_duration(value: object) -> object:
+    if isinstance(value, int | float) and 0 <= value < math.inf:
+        return float(value)
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
+    return float(match[1]) * _SECONDS_BY_UNIT[match[2]]
+
+
+def _check_columns(value: str) -> str:
+    parse_columns(value)
+    return value
+
+
+def _check_start(value: object) -> object:
+    """Accept earliest, latest or an ISO timestamp; YAML may have made a datetime of it already."""
+    if value in (StartPolicy.EARLIEST, StartPolicy.LATEST):
+        return value
+    moment = value if isinstance(value, datetime) else _parse_moment(str(value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _parse_moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("allowed are earliest, latest, or a timestamp such as 2026-11-21T00:00:00Z") from None
+
+
+def _check_options(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    for option, setting in value.items():
+        reason = explain_refusal(str(option), CONSUMER_OPTIONS)
+        if reason is None and option != "client.rack" and not str(setting).isdecimal():
+            reason = f"{option} must be a whole number, found {setting!r}"
+        if reason is not None:
+            raise ValueError(reason)
+    return {str(option): str(setting) for option, setting in value.items()}
+
+
+def refuse_repeated(noun: str, names: list[str]) -> list[str]:
+    """Return the names. Raises ValueError with the first that is there twice."""
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"{noun} {repeated[0]!r} is named twice")
+    return names
+
+
+def _check_deadline(value: float) -> float:
+    if not 1 <= value <= _LONGEST_MEMORY_SECONDS:
+        raise ValueError("write a duration from 1s to 36500d")
+    return value
+
+
+def _check_remember(value: float) -> float:
+    if not 0 < value <= _LONGEST_MEMORY_SECONDS:
+        raise ValueError("write how long a key is remembered, from 1s to 36500d")
+    return value
+
+
+def _check_keep(value: float) -> float:
+    if value < _SECONDS_BY_UNIT["h"]:
+        raise ValueError("write how long a record is kept in quarantine: 1h or more")
+    return value
+
+
+def _check_target(value: float) -> float:
+    if value < 1:
+        raise ValueError("write how long a batch should take: 1s or more")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(_parse_duration)]
+Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+KeyColumns = Annotated[
+    list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]],
+    Field(min_length=1),
+    AfterValidator(partial(refuse_repeated, "column")),
+]
+ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+
+
+class Section(BaseModel):
+    """Keys that are not named are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SourceConfig(Section):
+    """What is read: topics of one Kafka connection, and how a record is decoded."""
+
+    connection: ConnectionId = "kafka_default"
+    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(partial(refuse_repeated, "topic"))]
+    format: Literal["json"] = "json"
+    record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
+    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
+    isolation: Literal["read_committed"] = "read_committed"
+    holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
+    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The declared columns."""
+        return parse_columns(self.record_schema)
+
+
+class SinkConfig(Section):
+    """Where the rows go."""
+
+    type: Literal["postgres"] = "postgres"
+    connection: ConnectionId = "warehouse"
+    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
+    mode: Annotated[SinkMode, Field(strict=False)] = SinkMode.APPEND
+    key: KeyColumns | None = None
+    version: Annotated[VersionBy, Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _mode_fits(self) -> "SinkConfig":
+        if self.mode is SinkMode.UPSERT and self.key is None:
+            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
+        if self.mode is SinkMode.APPEND and (self.key or self.version):
+            raise ValueError("key and version belong to mode: upsert")
+        return self
+
+    @property
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, where the file asks for it."""
+        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
+
+    @property
+    def qualified_table(self) -> tuple[str, str]:
+        """Schema and table name; a bare name lives in ``public``."""
+        schema, _, table = self.table.rpartition(".")
+        return schema or "public", table
+
+
+class LimitsConfig(Section):
+    """How much one batch takes."""
+
+    max_records: Annotated[int, Field(ge=1)] = 1_000_000
+    min_records: Annotated[int, Field(ge=1)] = 1
+    max_delay: Duration = 300.0
+    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
+
+    @model_validator(mode="after")
+    def _minimum_fits(self) -> "LimitsConfig":
+        if self.min_records > self.max_records:
+            raise ValueError(f"min_records {self.min_records} is larger than max_records {self.max_records}")
+        return self
+
+    @property
+    def rules(self) -> Limits:
+        """What the planning step needs to know of the section."""
+        return Limits(self.max_records, self.min_records, self.max_delay, self.target_duration)
+
+
+class DedupeConfig(Section):
+    """Which records count as the same message, and for how long a message is remembered."""
+
+    key: KeyColumns
+    remember: Annotated[Duration, AfterValidator(_check_remember)]
+    duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
+
+
+class SequenceConfig(Section):
+    """The producers' own numbering: whose it is, and the column of the numbers."""
+
+    key: KeyColumns
+    number: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+    starts_at: int | None = None
+    severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
+
+    @model_validator(mode="after")
+    def _number_is_no_key(self) -> "SequenceConfig":
+        if self.number in self.key:
+            raise ValueError(f"the number {self.number!r} is in the key too; each record would be a series of its own")
+        return self
+
+
+class QuarantineConfig(Section):
+    """How long records that were set aside are kept; without it for good."""
+
+    keep: Annotated[Duration, AfterValidator(_check_keep)]
+
+
+class AuditConfig(Section):
+    """How many of the newest batches the periodic audit proves; without it the whole history."""
+
+    newest: Annotated[int, Field(ge=1)] | None = None
+
+
+class DeadlinesConfig(Section):
+    """After how long something becomes an incident; what is not named never does."""
+
+    lag: Deadline | None = None
+    freshness: Deadline | None = None
+    blocked: Deadline | None = None
+
+    @property
+    def rules(self) -> Deadlines:
+        """What a look at the pipeline needs to know of the section."""
+        return Deadlines(_duration(self.lag), _duration(self.freshness), _duration(self.blocked))
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
