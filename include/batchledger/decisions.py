@@ -246,7 +246,8 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
     give_up_unexplained(balances)
     audited = sum(each.accepted + each.duplicates for each in balances)
     try:
-        staged = sum(each.rows for each in platform.sink.summarise_staging(attempt))
+        with platform.sink.read_staged(attempt) as rows:
+            staged = sum(each.rows for each in rows.summarise())
     except StagingLostError as error:
         raise StagingLostError(f"the staging of {batch.label} is gone. {again}", batch_id=batch.batch_id) from error
     if staged != audited or {each.range for each in balances} != set(batch.ranges):

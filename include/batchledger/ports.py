@@ -525,6 +525,26 @@ class StagingWriter(Protocol):
         """Write the rows of one task in one transaction, return how many. ``task`` tells repeated attempts apart."""
 
 
+class StagedRows(Protocol):
+    """The sealed rows of an attempt in one judgement. Changes nothing (I6).
+
+    Which of them are duplicates was found once, as they were opened, so that what is checked and what is counted agree
+    whatever other batches do meanwhile. A publication that finds other duplicates refuses.
+    """
+
+    def show(self) -> RowsToCheck:
+        """Return the rows that would be published, for checks; nothing can be changed through it, nor is left of it."""
+
+    def summarise(self) -> Sequence[StagedRange]:
+        """Aggregate the rows, one entry per range of the batch, in their order."""
+
+    def count_numbers(self) -> NumberFacts | None:
+        """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
+
+        What ``publish`` would drop as a duplicate does not count.
+        """
+
+
 class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
 
@@ -537,19 +557,13 @@ class Sink(Protocol):
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
 
-    def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
-        """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
+    def read_staged(self, attempt: Attempt) -> AbstractContextManager[StagedRows]:
+        """Open the sealed rows for one judgement. Raises StagingLostError."""
 
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
-
-    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
-        """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
-
-        What ``publish`` would drop as a duplicate does not count. Changes nothing (I6).
-        """
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
@@ -557,12 +571,6 @@ class Sink(Protocol):
         Its own are among them when an earlier commit of it has written them, at least once.
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
-        """
-
-    def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
-        """Give checks the rows that would be published now; nothing can be changed through it (I6), nor is left of it.
-
-        Raises StagingLostError.
         """
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from batchledger.accounting import StagedRange
 from batchledger.batch import Attempt, Batch, RecordOrigin
 from batchledger.checking import (
     CheckResult,
@@ -22,6 +23,7 @@ from batchledger.checking import (
     Suite,
     list_failed,
 )
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import describe_ranges, merge_ranges
 from batchledger.pipeline import Platform
 from batchledger.ports import CheckedBatch, RowChecks
@@ -43,10 +45,33 @@ def require_usable_checks(platform: Platform) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowAudit:
-    """What came of the checks of a pipeline file, and how many staged rows were set aside by them."""
+    """What came of the checks of a pipeline file, what staging holds, and how many rows checks have set aside of it.
 
-    results: tuple[CheckResult, ...] = ()
-    set_aside: int = 0
+    ``staged`` and ``numbers`` are of exactly the rows, and of the duplicates among them, that the checks have judged.
+    """
+
+    results: tuple[CheckResult, ...]
+    set_aside: int
+    staged: Sequence[StagedRange]
+    numbers: NumberFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One judgement of the rows."""
+
+    judged: Sequence[JudgedCheck]
+    staged: Sequence[StagedRange]
+    numbers: NumberFacts | None
+
+    @property
+    def failing(self) -> Sequence[JudgedCheck]:
+        """The checks whose failing rows are to be set aside."""
+        return [each for each in self.judged if _is_to_be_set_aside(each.result)]
+
+    def refuse(self, refusal: str) -> "_Round":
+        """Let the checks block whose failing rows stay where they are."""
+        return replace(self, judged=[_refuse(each, refusal) for each in self.judged])
 
 
 def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
@@ -61,34 +86,37 @@ def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
     if earlier:
         # Whoever has set them aside may have died before their rows were gone.
         platform.sink.remove_staged(attempt, merge_ranges(each.range for each in earlier))
-    judged = _judge_and_set_aside(platform, attempt)
-    set_aside = platform.evidence.list_set_aside(attempt) if judged else earlier
-    results = [_tell_set_aside(each, set_aside, earlier, attempt.batch) for each in judged]
-    return RowAudit((*results, *_tell_unasked(results, set_aside, attempt.batch)), len(set_aside))
+    checks = platform.make_row_checks() if platform.make_row_checks else None
+    last = _judge_in_rounds(platform, attempt, checks)
+    set_aside = platform.evidence.list_set_aside(attempt) if checks else earlier
+    results = [_tell_set_aside(each, set_aside, earlier, attempt.batch) for each in last.judged]
+    told = (*results, *_tell_unasked(results, set_aside, attempt.batch))
+    return RowAudit(told, len(set_aside), last.staged, last.numbers)
 
 
-def _judge_and_set_aside(platform: Platform, attempt: Attempt) -> Sequence[JudgedCheck]:
-    if platform.make_row_checks is None:
-        return ()
-    checks = platform.make_row_checks()
-    judged = _judge(platform, attempt, checks)
+def _judge_in_rounds(platform: Platform, attempt: Attempt, checks: RowChecks | None) -> _Round:
+    found = _judge(platform, attempt, checks)
     for _ in range(ROUNDS):
-        failing = [each for each in judged if _is_to_be_set_aside(each.result)]
-        if not failing:
-            return judged
-        refusal = _set_aside(platform, attempt, failing)
+        if not found.failing:
+            return found
+        refusal = _set_aside(platform, attempt, found.failing)
         if refusal:
-            return [_refuse(each, refusal) for each in judged]
-        judged = _judge(platform, attempt, checks)
-    return [_refuse(each, f"rows still fail after {ROUNDS} rounds of setting aside") for each in judged]
+            return found.refuse(refusal)
+        found = _judge(platform, attempt, checks)
+    return found.refuse(f"rows still fail after {ROUNDS} rounds of setting aside")
 
 
-def _judge(platform: Platform, attempt: Attempt, checks: RowChecks) -> Sequence[JudgedCheck]:
+def _judge(platform: Platform, attempt: Attempt, checks: RowChecks | None) -> _Round:
+    with platform.sink.read_staged(attempt) as staged:
+        judged = checks.judge(staged.show(), _describe_batch(platform, attempt, checks)) if checks else ()
+        # Afterwards: a row that no check has seen any more, because a twin has set it aside, must not be counted.
+        return _Round(judged, staged.summarise(), staged.count_numbers())
+
+
+def _describe_batch(platform: Platform, attempt: Attempt, checks: RowChecks) -> CheckedBatch:
     batch, seen = attempt.batch, platform.evidence.summarise(attempt)
     recent = platform.ledger.load_recent(batch.pipeline, checks.recent_batches) if checks.recent_batches else ()
-    checked = CheckedBatch(batch, sum(each.visible for each in seen), sum(each.quarantined for each in seen), recent)
-    with platform.sink.open_rows(attempt) as rows:
-        return checks.judge(rows, checked)
+    return CheckedBatch(batch, sum(each.visible for each in seen), sum(each.quarantined for each in seen), recent)
 
 
 def _is_to_be_set_aside(result: CheckResult) -> bool:

@@ -13,6 +13,7 @@ from batchledger.accounting import (
     HoleCounts,
     IntegrityCheck,
     RangeFacts,
+    StagedRange,
     balance_batch,
     classify_holes,
     combine_witnesses,
@@ -65,7 +66,7 @@ from batchledger.replay import (
     check_quarantined,
     check_readable,
 )
-from batchledger.row_audit import OFFENDERS_SHOWN, judge_rows, require_usable_checks
+from batchledger.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows, require_usable_checks
 from batchledger.source_identity import look_at_source, positions_of, require_same_topics, topics_of
 
 logger = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
     batch = attempt.batch
     try:
         rows = judge_rows(platform, attempt)
-        facts = replace(_gather_facts(platform, attempt), set_aside=rows.set_aside)
+        facts = _gather_facts(platform, attempt, rows)
     except StagingLostError as error:
         # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
         found = platform.ledger.load_batch(batch.batch_id)
@@ -294,14 +295,15 @@ def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> B
     return found
 
 
-def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
-    """Put together everything that is judged, of one staged attempt."""
+def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> BatchFacts:
+    """Put together everything that is judged, of one staged attempt whose rows have been judged."""
     batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
-    ranges, unexplained_holes = _gather_ranges(platform, attempt)
+    ranges, unexplained_holes = _gather_ranges(platform, attempt, rows.staged)
     facts = BatchFacts(
         ranges=ranges,
         balances=balance_batch(ranges, rules.holes, rules.has_transform),
         reported=ledger.load_reported_rows(attempt),
+        set_aside=rows.set_aside,
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
         unexplained_holes=unexplained_holes,
@@ -312,18 +314,19 @@ def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
         facts,
         positions=positions_of(batch, ledger),
         published=tuple(ledger.find_published(batch)),
-        numbers=platform.sink.count_numbers(attempt),
+        numbers=rows.numbers,
         severity_of_numbers=rules.severity_of_numbers,
     )
 
 
-def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
+def _gather_ranges(
+    platform: Platform, attempt: Attempt, staged: Sequence[StagedRange]
+) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
     """Put together what was read, what was staged, and what a second read says of the offsets without a record.
 
     Beside the facts come the holes that the pipeline does not allow for.
     """
-    seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
-    holes = platform.evidence.find_holes(attempt)
+    seen, holes = platform.evidence.summarise(attempt), platform.evidence.find_holes(attempt)
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
     if holes and attempt.batch.origin is RecordOrigin.KAFKA:
         by_class = classify_holes(holes, platform.source.look_into(holes))

@@ -1,17 +1,19 @@
 """The steps of a batch's life with facts chosen by the test, taken through the ports only."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance, HoleCounts, HolePolicy, balance_batch, combine_witnesses
+from batchledger.accounting import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
 from batchledger.batch import Attempt, Batch, Decision, Lane, Position, Staged
 from batchledger.checking import CheckResult, Outcome
+from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
-from batchledger.ports import Publication
+from batchledger.ports import Publication, RowsToCheck
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
@@ -91,9 +93,28 @@ def stage(
     return attempt
 
 
+def summarise(warehouse: Warehouse, attempt: Attempt) -> Sequence[StagedRange]:
+    """What staging holds of each range."""
+    with warehouse.sink.read_staged(attempt) as staged:
+        return staged.summarise()
+
+
+def count_numbers(warehouse: Warehouse, attempt: Attempt) -> NumberFacts | None:
+    """What the numbers of the staged rows say."""
+    with warehouse.sink.read_staged(attempt) as staged:
+        return staged.count_numbers()
+
+
+@contextmanager
+def open_rows(warehouse: Warehouse, attempt: Attempt) -> Iterator[RowsToCheck]:
+    """The rows as checks see them."""
+    with warehouse.sink.read_staged(attempt) as staged:
+        yield staged.show()
+
+
 def balance(warehouse: Warehouse, attempt: Attempt) -> tuple[Balance, ...]:
     """The balance of what is staged."""
-    seen, staged = warehouse.evidence.summarise(attempt), warehouse.sink.summarise_staging(attempt)
+    seen, staged = warehouse.evidence.summarise(attempt), summarise(warehouse, attempt)
     facts = combine_witnesses(seen, staged, [HoleCounts() for _ in seen])
     return balance_batch(facts, HolePolicy.NONE, has_transform=False)
 

@@ -58,7 +58,7 @@ class Numbered:
 
     def count(self, attempt: Attempt) -> NumberFacts:
         """What the audit judges."""
-        found = self.warehouse.sink.count_numbers(attempt)
+        found = life.count_numbers(self.warehouse, attempt)
         assert found is not None
         return found
 

@@ -199,7 +199,7 @@ def take_to_blocked(warehouse: Warehouse, *ranges: OffsetRange, missing: int = 0
     """Stage all but ``missing`` rows, without evidence of them either."""
     rows = life.batch_of_rows(life.rows_of(ranges)[missing:])
     attempt = life.stage(warehouse, life.store(warehouse, *ranges, run=run), run, rows=rows)
-    staged = [each.rows for each in warehouse.sink.summarise_staging(attempt)]
+    staged = [each.rows for each in life.summarise(warehouse, attempt)]
     balances = [Balance(each, accepted=count) for each, count in zip(attempt.batch.ranges, staged, strict=True)]
     warehouse.ledger.record_audit(attempt, balances, [life.FAILED])
     return attempt

@@ -67,7 +67,7 @@ def take(warehouse: Warehouse, run: str, **ids: str) -> Attempt:
 
 
 def duplicates_of(warehouse: Warehouse, attempt: Attempt) -> list[int]:
-    return [each.duplicates for each in warehouse.sink.summarise_staging(attempt)]
+    return [each.duplicates for each in life.summarise(warehouse, attempt)]
 
 
 def visible(warehouse: Warehouse) -> list[Coordinate]:
@@ -311,6 +311,6 @@ def test_duplicates_that_were_listed_when_their_range_was_published_are_known_an
         run = f"again-{ids}"
         batch = life.store_replay(store, everything, run=run)
         attempt = life.stage(store, batch, run, rows=rows_of([everything], {ORDERS_0: ids}))
-        (staged,) = store.sink.summarise_staging(attempt)
+        (staged,) = life.summarise(store, attempt)
         assert (staged.duplicates, staged.known_duplicates) == expected
         assert offenders_of(store, attempt) == named

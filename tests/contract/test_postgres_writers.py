@@ -29,7 +29,7 @@ def test_writers_can_be_sent_to_another_process(warehouse_dsn: str) -> None:
         staging.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
         warehouse.sink.seal_staging(attempt, [0])
         assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 3, 0)]
-        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+        assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_check_finds_what_the_target_would_refuse_only_at_commit(warehouse_dsn: str) -> None:

@@ -206,7 +206,7 @@ def test_i6_counting_the_duplicates_of_a_replay_changes_nothing(topic: Messages)
     before = topic.state()
     replay = topic.stage_replay(p0(0, 3), ids={(P0, 0): "b"})
     for _ in range(2):
-        assert [each.duplicates for each in topic.warehouse.sink.summarise_staging(replay)] == [1]
+        assert [each.duplicates for each in life.summarise(topic.warehouse, replay)] == [1]
     assert topic.state() == before
 
 

@@ -67,7 +67,7 @@ def set_aside(warehouse: Warehouse, attempt: Attempt) -> None:
 
 def test_checks_see_every_staged_row_with_the_columns_of_the_target(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         assert places(rows) == life.rows_of([FIRST, OTHER])
         assert (rows.accepted, rows.checked) == (6, 6)
         assert list(read(rows)[0]) == ROW_SCHEMA.names
@@ -80,7 +80,7 @@ def test_checks_do_not_see_duplicates_within_the_batch_nor_of_an_earlier_one(war
     life.publish(warehouse, before)
     later = OffsetRange(ORDERS_0, 4, 8)
     attempt = life.stage(warehouse, life.store(warehouse, later, run="b"), "b", rows=rows_with_ids(later, "axyx"))
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         assert places(rows) == [(ORDERS_0, 5), (ORDERS_0, 6)]
         assert (rows.accepted, rows.checked) == (2, 2)
 
@@ -92,8 +92,19 @@ def test_checks_of_a_replay_see_the_rows_that_it_replaces(warehouse: Warehouse) 
     life.audit(warehouse, before)
     life.publish(warehouse, before)
     attempt = life.stage(warehouse, life.store_replay(warehouse, FIRST), "again", rows=rows_with_ids(FIRST, "abca"))
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         assert places(rows) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
+
+
+def test_what_is_counted_is_what_checks_have_seen_whatever_is_remembered_meanwhile(warehouse: Warehouse) -> None:
+    warehouse = warehouse.with_rules(BY_ID)
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST), rows=rows_with_ids(FIRST, "abca"))
+    with warehouse.sink.read_staged(attempt) as staged:
+        rows = staged.show()
+        warehouse.remember_key("b", (ORDERS_1, 3), life.NOW + timedelta(days=999))
+        assert places(rows) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
+        assert list(staged.summarise()) == [StagedRange(FIRST, 4, 4, duplicates=1)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 4, 4, duplicates=2)]
 
 
 def test_checks_do_not_see_rows_that_delete_a_key(warehouse: Warehouse) -> None:
@@ -101,7 +112,7 @@ def test_checks_do_not_see_rows_that_delete_a_key(warehouse: Warehouse) -> None:
     schema = ROW_SCHEMA.append(pa.field(DELETED_COLUMN, pa.bool_()))
     rows = rows_with_ids(FIRST, "abcd").append_column(schema.field(DELETED_COLUMN), pa.array([False, True, None, True]))
     attempt = life.stage(warehouse, life.store(warehouse, FIRST), rows=rows)
-    with warehouse.sink.open_rows(attempt) as opened:
+    with life.open_rows(warehouse, attempt) as opened:
         assert places(opened) == [(ORDERS_0, 0), (ORDERS_0, 2)]
         assert (opened.accepted, opened.checked) == (4, 2)
 
@@ -109,19 +120,19 @@ def test_checks_do_not_see_rows_that_delete_a_key(warehouse: Warehouse) -> None:
 def test_rows_of_a_staging_that_is_gone_cannot_be_looked_at(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     warehouse.sink.drop_staging(attempt)
-    with pytest.raises(StagingLostError), warehouse.sink.open_rows(attempt):
+    with pytest.raises(StagingLostError), life.open_rows(warehouse, attempt):
         pass
 
 
 def test_i6_looking_at_rows_changes_nothing_and_keeps_nobody_from_dropping_them(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         read(rows)
-        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 4, 4)]
+        assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 4, 4)]
         warehouse.sink.drop_staging(attempt)
     warehouse.sink.drop_staging(attempt)
     with pytest.raises(StagingLostError):
-        warehouse.sink.summarise_staging(attempt)
+        life.summarise(warehouse, attempt)
 
 
 def test_records_that_are_set_aside_leave_staging_and_are_quarantined_with_the_names_of_checks(
@@ -131,7 +142,7 @@ def test_records_that_are_set_aside_leave_staging_and_are_quarantined_with_the_n
     set_aside(warehouse, attempt)
     assert list(warehouse.evidence.list_set_aside(attempt)) == ASIDE
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 4, 1), WitnessedRange(OTHER, 2, 1)]
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 1, 1)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 1, 1)]
     life.audit(warehouse, attempt)
     assert life.publish(warehouse, attempt) == 4
     assert [place[:2] for place in warehouse.read_quarantine()] == [(ORDERS_0, 1), (ORDERS_1, 11)]
@@ -156,7 +167,7 @@ def test_twins_that_set_aside_at_the_same_time_both_succeed(warehouse_dsn: str) 
             wait_until(partial(are_waiting, warehouse_dsn, attempt, 2))
             gate.commit()
         assert [each.result() for each in twins] == [None, None]
-        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 1, 1)]
+        assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 1, 1)]
 
 
 def are_waiting(dsn: str, attempt: Attempt, expected: int) -> bool:
@@ -176,7 +187,7 @@ def test_many_records_are_set_aside_in_seconds(warehouse_dsn: str) -> None:
         assert not warehouse.evidence.set_aside(attempt, many, records_of(many))
         warehouse.sink.remove_staged(attempt, [each.range for each in many])
         assert monotonic() - started < 20
-        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(everything, 30_000, 30_000)]
+        assert list(life.summarise(warehouse, attempt)) == [StagedRange(everything, 30_000, 30_000)]
         assert list(warehouse.evidence.list_set_aside(attempt)) == many
 
 
@@ -197,7 +208,7 @@ def test_attempts_set_aside_for_themselves(warehouse: Warehouse) -> None:
     set_aside(warehouse, life.stage(warehouse, batch))
     second = life.stage(warehouse, batch, "run-2")
     assert list(warehouse.evidence.list_set_aside(second)) == []
-    assert list(warehouse.sink.summarise_staging(second)) == [StagedRange(FIRST, 4, 4), StagedRange(OTHER, 2, 2)]
+    assert list(life.summarise(warehouse, second)) == [StagedRange(FIRST, 4, 4), StagedRange(OTHER, 2, 2)]
 
 
 @pytest.mark.parametrize(

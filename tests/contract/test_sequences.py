@@ -227,7 +227,7 @@ def test_pipelines_and_rules_do_not_share_numbers(warehouse: Warehouse) -> None:
 
 def test_sink_without_a_sequence_judges_no_numbers(warehouse: Warehouse) -> None:
     attempt = Numbered(warehouse).stage(p0="a1 a3")
-    assert warehouse.sink.count_numbers(attempt) is None
+    assert life.count_numbers(warehouse, attempt) is None
 
 
 @pytest.mark.parametrize(("column", "message"), [("sqe", "sqe"), ("message_id", "message_id")])

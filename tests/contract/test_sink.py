@@ -23,7 +23,7 @@ WRITE_REFUSED = (StagingError, adbc_driver_manager.Error)
 
 def test_staged_rows_are_counted_by_range_and_seen_by_nobody(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 2, 2)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 2, 2)]
     assert life.target_coordinates(warehouse) == []
 
 
@@ -31,7 +31,7 @@ def test_empty_staging_has_a_count_for_every_range(warehouse: Warehouse) -> None
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
     assert warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([])) == 0
     warehouse.sink.seal_staging(attempt, [])
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0), StagedRange(OTHER, 0, 0)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 0, 0), StagedRange(OTHER, 0, 0)]
 
 
 def find_offenders(warehouse: Warehouse, attempt: Attempt, limit: int) -> dict[IntegrityCheck, list[str]]:
@@ -43,7 +43,7 @@ def find_offenders(warehouse: Warehouse, attempt: Attempt, limit: int) -> dict[I
 def test_duplicates_planted_in_staging_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
     extra = [(ORDERS_0, 1), (ORDERS_0, 1), (ORDERS_1, 11)]
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER), extra=extra)
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 5, 3), StagedRange(OTHER, 3, 2)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 5, 3), StagedRange(OTHER, 3, 2)]
     offenders = find_offenders(warehouse, attempt, 10)
     assert offenders[IntegrityCheck.NO_DUPLICATE_OFFSETS] == ["orders[0]@1", "orders[1]@11"]
     assert find_offenders(warehouse, attempt, 1)[IntegrityCheck.NO_DUPLICATE_OFFSETS] == ["orders[0]@1"]
@@ -52,7 +52,7 @@ def test_duplicates_planted_in_staging_are_reported_as_facts_with_coordinates(wa
 def test_rows_outside_of_the_ranges_are_reported_as_facts_with_coordinates(warehouse: Warehouse) -> None:
     extra = [(ORDERS_0, 3), (ORDERS_1, 9), (TopicPartition("payments", 0), 0)]
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER), extra=extra)
-    assert list(warehouse.sink.summarise_staging(attempt)) == [
+    assert list(life.summarise(warehouse, attempt)) == [
         StagedRange(FIRST, 3, 3, outside=3),
         StagedRange(OTHER, 2, 2),
     ]
@@ -65,7 +65,7 @@ def test_rows_outside_of_the_ranges_are_reported_as_facts_with_coordinates(wareh
 def test_i6_looking_at_staging_changes_nothing(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     for _ in range(2):
-        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+        assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
         warehouse.sink.find_offenders(attempt, IntegrityCheck, 10)
 
 
@@ -76,14 +76,14 @@ def test_s75_rows_of_tasks_that_were_not_accepted_are_removed(warehouse: Warehou
     for task in (accepted, failed, zombie):
         assert writer.write(task, iter([life.batch_of_rows(life.rows_of([FIRST]))])) == 3
     warehouse.sink.seal_staging(attempt, [accepted])
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_s76_no_accepted_task_leaves_no_row(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     warehouse.sink.open_staging(attempt, ROW_SCHEMA).write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
     warehouse.sink.seal_staging(attempt, [])
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 0, 0)]
 
 
 def test_s75_zombie_write_after_sealing_is_refused(warehouse: Warehouse) -> None:
@@ -93,7 +93,7 @@ def test_s75_zombie_write_after_sealing_is_refused(warehouse: Warehouse) -> None
     warehouse.sink.seal_staging(attempt, [0])
     with pytest.raises(WRITE_REFUSED):
         writer.write(0, iter([life.batch_of_rows(life.rows_of([FIRST]))]))
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_s75_zombie_write_after_the_cleaning_up_is_refused(warehouse: Warehouse) -> None:
@@ -116,14 +116,14 @@ def test_write_that_fails_half_way_leaves_no_row(warehouse: Warehouse) -> None:
     with pytest.raises((RuntimeError, adbc_driver_manager.Error)):
         writer.write(0, batches())  # type: ignore[arg-type]
     warehouse.sink.seal_staging(attempt, [0])
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 0, 0)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 0, 0)]
 
 
 def test_attempts_have_staging_of_their_own(warehouse: Warehouse) -> None:
     batch = life.store(warehouse, FIRST)
     life.stage(warehouse, batch, "run-1")
     second = life.stage(warehouse, batch, "run-2")
-    assert list(warehouse.sink.summarise_staging(second)) == [StagedRange(FIRST, 3, 3)]
+    assert list(life.summarise(warehouse, second)) == [StagedRange(FIRST, 3, 3)]
     life.audit(warehouse, second)
     life.publish(warehouse, second)
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
@@ -196,7 +196,7 @@ def test_dropping_staging_is_harmless_to_repeat_and_leaves_other_batches_alone(w
     attempt = life.stage(warehouse, life.store(warehouse, SECOND, run="run-2"), "run-2")
     for _ in range(2):
         warehouse.sink.drop_staging(published)
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(SECOND, 2, 2)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(SECOND, 2, 2)]
 
 
 def test_i4_cleaning_up_after_a_fenced_attempt_leaves_the_newer_one_alone(warehouse: Warehouse) -> None:
@@ -204,7 +204,7 @@ def test_i4_cleaning_up_after_a_fenced_attempt_leaves_the_newer_one_alone(wareho
     fenced = life.stage(warehouse, batch, "run-1")
     newer = life.stage(warehouse, batch, "run-2")
     warehouse.sink.drop_staging(fenced)
-    assert list(warehouse.sink.summarise_staging(newer)) == [StagedRange(FIRST, 3, 3)]
+    assert list(life.summarise(warehouse, newer)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:
@@ -214,7 +214,7 @@ def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:
     assert writer.write(0, iter(pieces)) == 3
     warehouse.sink.seal_staging(attempt, [0])
     warehouse.ledger.mark_staged(attempt, Staged(3))
-    assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
+    assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
 
 
 def test_table_of_another_pipeline_is_refused(warehouse: Warehouse) -> None:

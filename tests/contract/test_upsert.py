@@ -188,7 +188,7 @@ def test_duplicates_are_dropped_before_rows_become_updates(warehouse: Warehouse)
     story = Story(warehouse.with_rules(rules, BY_OFFSET))
     story.publish(Record("AA", 1, message_id="m1"), Record("AA", 2, message_id="m2"))
     attempt = story.stage(Record("AA", 1, message_id="m1"), Record("DL", 7, message_id="m3"))
-    assert [each.duplicates for each in story.warehouse.sink.summarise_staging(attempt)] == [1]
+    assert [each.duplicates for each in life.summarise(story.warehouse, attempt)] == [1]
     life.audit(story.warehouse, attempt)
     assert life.publish(story.warehouse, attempt) == 1
     assert story.state() == {("AA", 1): 2, ("DL", 1): 7}

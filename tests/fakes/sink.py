@@ -61,6 +61,52 @@ class MemoryStagingWriter:
 
 
 @dataclass(frozen=True)
+class MemoryStagedRows:
+    """See the port. ``judged`` is what was known of the message keys when the rows were opened."""
+
+    sink: "MemorySink"
+    attempt: Attempt
+    judged: Judged
+
+    def show(self) -> RowsToCheck:
+        """See the port. The connection is the rows themselves."""
+        checked = [row for row in self._kept if not row.get(DELETED_COLUMN)]
+        return RowsToCheck(checked, "rows", len(self._kept), len(checked))
+
+    def summarise(self) -> Sequence[StagedRange]:
+        """See the port."""
+        held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
+        for row in self._rows:
+            held[_range_of(row, self.attempt)].append(coordinate_of(row))
+        outside, duplicates = len(held[None]), self.judged.duplicates
+        return [
+            StagedRange(
+                each,
+                len(held[each]),
+                len(set(held[each])),
+                0 if number else outside,
+                sum(coordinate in duplicates for coordinate in held[each]),
+                sum(coordinate in duplicates.keys() - self.judged.repeated.keys() for coordinate in held[each]),
+            )
+            for number, each in enumerate(self.attempt.batch.ranges)
+        ]
+
+    def count_numbers(self) -> NumberFacts | None:
+        """See the port."""
+        if self.sink.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
+            return None
+        return judge_numbers(self.sink.database.committed, self.attempt, self._kept, self.sink.sequence).facts
+
+    @property
+    def _rows(self) -> Sequence[Row]:
+        return staging_of(self.sink.database.committed, self.attempt).rows
+
+    @property
+    def _kept(self) -> Sequence[Row]:
+        return [row for row in self._rows if coordinate_of(row) not in self.judged.duplicates]
+
+
+@dataclass(frozen=True)
 class MemorySink:
     """See the port. ``table`` names the target in the database."""
 
@@ -99,28 +145,11 @@ class MemorySink:
             accepted = {task: rows for task, rows in staging.rows_by_task.items() if task in accepted_tasks}
             tables.staging[_key(attempt)] = replace(staging, rows_by_task=accepted, is_sealed=True)
 
-    def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+    @contextmanager
+    def read_staged(self, attempt: Attempt) -> Iterator["MemoryStagedRows"]:
         """See the port."""
         tables = self.database.committed
-        if _key(attempt) not in tables.staging:
-            raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
-        rows = tables.staging[_key(attempt)].rows
-        held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
-        for row in rows:
-            held[_range_of(row, attempt)].append(coordinate_of(row))
-        outside = len(held[None])
-        judged = self._judge(tables, attempt, rows)
-        return [
-            StagedRange(
-                each,
-                len(held[each]),
-                len(set(held[each])),
-                0 if number else outside,
-                sum(coordinate in judged.duplicates for coordinate in held[each]),
-                sum(coordinate in judged.duplicates.keys() - judged.repeated.keys() for coordinate in held[each]),
-            )
-            for number, each in enumerate(attempt.batch.ranges)
-        ]
+        yield MemoryStagedRows(self, attempt, self._judge(tables, attempt, staging_of(tables, attempt).rows))
 
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
@@ -142,13 +171,6 @@ class MemorySink:
         }
         return {check: offenders for check, offenders in found.items() if check in checks}
 
-    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
-        """See the port."""
-        if self.sequence is None:
-            return None
-        tables = self.database.committed
-        return judge_numbers(tables, attempt, self._kept(tables, attempt), self.sequence).facts
-
     def remember_numbers(self, publication: Publication) -> None:
         """See the port."""
         attempt, tables = publication.attempt, publication.connection
@@ -157,18 +179,6 @@ class MemorySink:
         dropped = tables.duplicates.get(attempt.batch.batch_id, {})
         rows = [row for row in _require_audited(publication).rows if coordinate_of(row) not in dropped]
         remember_numbers(tables, attempt, rows, self.sequence)
-
-    @contextmanager
-    def open_rows(self, attempt: Attempt) -> Iterator[RowsToCheck]:
-        """See the port. The connection is the rows themselves."""
-        tables = self.database.committed
-        if _key(attempt) not in tables.staging:
-            raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
-        rows = tables.staging[_key(attempt)].rows
-        dropped = self._judge(tables, attempt, rows).duplicates
-        accepted = [row for row in rows if coordinate_of(row) not in dropped]
-        checked = [row for row in accepted if not row.get(DELETED_COLUMN)]
-        yield RowsToCheck(checked, "rows", len(accepted), len(checked))
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
@@ -338,6 +348,13 @@ def offender_at(place: Coordinate, note: str = "") -> Offender:
     """Name one record."""
     partition, offset = place
     return Offender(OffsetRange(partition, offset, offset + 1), note)
+
+
+def staging_of(tables: Tables, attempt: Attempt) -> StoredStaging:
+    """The staging of an attempt. Raises StagingLostError."""
+    if _key(attempt) not in tables.staging:
+        raise StagingLostError(f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone.")
+    return tables.staging[_key(attempt)]
 
 
 def _require_audited(publication: Publication) -> StoredStaging:

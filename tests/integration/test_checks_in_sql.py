@@ -86,7 +86,7 @@ def judge(
     recent: Sequence[RecentBatch] = (),
     folder: Path = Path(),
 ) -> list[JudgedCheck]:
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         return list(PipelineChecks(checks, folder).judge(rows, CheckedBatch(attempt.batch, 20, 0, recent)))
 
 
@@ -212,7 +212,7 @@ def test_lost_connection_is_no_fault_of_the_checks(warehouse: PostgresWarehouse)
     attempt = stage(warehouse)
 
     def judge_while_the_database_lets_go() -> None:
-        with warehouse.sink.open_rows(attempt) as rows:
+        with life.open_rows(warehouse, attempt) as rows:
             with psycopg.connect(warehouse.dsn) as connection:
                 connection.execute("select pg_terminate_backend(%s)", [rows.connection.info.backend_pid])
             check = RequestedCheck("c", ROW_LEVEL[0][0], ROW_LEVEL[0][1], Severity.WARNING)
@@ -268,7 +268,7 @@ def test_i6_session_of_the_checks_can_write_nothing_and_leaves_nothing(warehouse
             return connection.execute("select oid::regclass::text from pg_class order by 1").fetchall()
 
         before = list_relations()
-        with warehouse.sink.open_rows(attempt) as rows:
+        with life.open_rows(warehouse, attempt) as rows:
             for statement in ("delete from batchledger.position", "create table batchledger.odd ()"):
                 with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
                     rows.connection.execute(statement)
@@ -382,7 +382,7 @@ def test_rows_stay_open_while_the_library_collects_what_it_has_used(warehouse: P
     """Checks of two policies are judged one after the other, through one connection."""
     attempt, not_null = stage(warehouse), ("expect_column_values_to_not_be_null", {"column": "name"})
     checks = [RequestedCheck(each, *not_null, on_failure=each) for each in (OnFailure.BLOCK, OnFailure.QUARANTINE)]
-    with warehouse.sink.open_rows(attempt) as rows:
+    with life.open_rows(warehouse, attempt) as rows:
         for _ in range(2):
             PipelineChecks(tuple(checks), Path()).judge(rows, CheckedBatch(attempt.batch, 20, 0))
             gc.collect()

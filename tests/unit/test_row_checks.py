@@ -365,6 +365,25 @@ def test_row_that_ceases_to_be_a_duplicate_after_the_audit_is_judged_before_it_i
     assert visible_ids(world) == ["a", "bad-1"]
 
 
+def test_row_that_ceases_to_be_a_duplicate_while_the_others_are_judged_is_judged_before_it_is_published() -> None:
+    """What is counted is what was judged, else the publication would find exactly what the audit has counted."""
+    world = world_with(ids=("a", "bad-1"))
+    world.deduplication = Deduplication(("message_id",), timedelta(days=1))
+    run_batch.run_once(world.process(), "first")
+
+    def forgets(row: Mapping[str, Any]) -> bool:
+        world.database.committed.message_keys = {}
+        return is_good(row)
+
+    world.row_tests = [RowTest("good", forgets)]
+    world.broker.append(ORDERS, b'{"message_id": "bad-1"}', b'{"message_id": "b"}')
+    batch_id = staged(world.process())
+    assert run_batch.audit(world.process(), batch_id, RUN).state is BatchState.AUDITED
+    with pytest.raises(BatchBlockedError, match="good: 1 rows fail"):
+        run_batch.publish(world.process(), batch_id, RUN)
+    assert visible_ids(world) == ["a", "bad-1"]
+
+
 def test_without_judging_again_such_a_row_would_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the promise above."""
     world = world_with(ids=("a", "bad-1"))

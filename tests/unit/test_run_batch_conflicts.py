@@ -1,14 +1,14 @@
 """The order of the steps when something contradicts the plan: a changed file, a moved position, a ledger that fails."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 
 from batchledger import plans, run_batch
-from batchledger.accounting import StagedRange
 from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
 from batchledger.errors import (
     BatchBlockedError,
@@ -158,7 +158,7 @@ def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) 
 
     @dataclass(frozen=True)
     class OvertakenSink(MemorySink):
-        def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+        def read_staged(self, attempt: Attempt) -> NoReturn:
             run_batch.run_once(world.process(), "run-2")
             raise StagingLostError(f"the tables of {attempt.batch.label} are gone")
 

@@ -25,7 +25,7 @@ from batchledger.database import held_as_arrays, ranges_as_arrays, read_statemen
 from batchledger.offsets import single_offset
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
-from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, statement_about
+from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, short_hash_of, statement_about
 from batchledger.sinks.withdrawal import (
     WITHDRAWN,
     exists_here,
@@ -37,6 +37,10 @@ from batchledger.sinks.withdrawal import (
 _VERDICT = (
     "key_hash bytea, _topic text, _partition int, _offset bigint, is_duplicate boolean, first_topic text, "
     "first_partition int, first_offset bigint"
+)
+_REPEATED = (
+    "_topic text, _partition int, _offset bigint, first_topic text, first_partition int, first_offset bigint, "
+    "is_settled boolean"
 )
 
 
@@ -60,25 +64,33 @@ class PostgresDeduplication:
     rules: Deduplication
     table: tuple[str, str]
 
-    def count(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[tuple[int, int]]:
-        """Return the number of duplicates in each range of the batch, in their order. Changes nothing (I6).
+    def list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+        """List the duplicates, as of now, in the temporary table ``batchledger_repeated``; return how many there are.
 
-        The second number counts those of them that were listed when their range was published before.
+        The table ends with the session. Nothing else changes (I6). In steps, as in ``_judge``.
         """
+        cursor.execute(f"create temporary table batchledger_repeated ({_REPEATED})")
         if self._is_taken_over(cursor, attempt):
-            statement: sql.SQL | sql.Composed = read_sql("count_judged")
+            cursor.execute(read_statement(__package__, "list_judged_repeated"))
         else:
-            statement = read_sql("count_duplicates").format(repeated=self._repeated(attempt))
-        cursor.execute(statement, self._parameters(attempt))
-        return cursor.fetchall()
+            known = read_sql("find_known").format(keyed=self._keyed(attempt))
+            cursor.execute(known, self._parameters(attempt))
+            cursor.execute("analyze batchledger_known")
+            hashes = {
+                "key": join_names(self.rules.key),
+                "key_hash": hash_of(self.rules.key),
+                "short_hash": short_hash_of(self.rules.key),
+            }
+            cursor.execute(statement_about("find_again", attempt, **hashes))
+            cursor.execute("analyze batchledger_again")
+            cursor.execute(statement_about("list_repeated", attempt, **hashes))
+        repeated = cursor.rowcount
+        cursor.execute("analyze batchledger_repeated")
+        return repeated
 
-    def find_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Sequence[Offender]:
-        """Return up to ``limit`` duplicates that were not listed before, each with the record that came first."""
-        is_taken_over = self._is_taken_over(cursor, attempt)
-        repeated = read_sql("select_unsettled") if is_taken_over else self._repeated(attempt)
-        cursor.execute(
-            read_sql("find_repeated").format(repeated=repeated), {**self._parameters(attempt), "limit": limit}
-        )
+    def find_repeated(self, cursor: psycopg.Cursor[Any], limit: int) -> Sequence[Offender]:
+        """Return up to ``limit`` of the listed duplicates that were not listed before, with the records before them."""
+        cursor.execute(read_sql("find_repeated"), {"limit": limit})
         return [
             Offender(
                 single_offset(topic, partition, offset), f"repeats {first_topic}[{first_partition}]@{first_offset}"
@@ -94,26 +106,10 @@ class PostgresDeduplication:
         self._judge_taken_over(cursor, attempt, replaced)
         return True
 
-    def insert_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt, table: sql.Identifier) -> None:
-        """Write the coordinates of the duplicates into a table."""
-        repeated: sql.Composable = self._repeated(attempt)
-        if self._is_taken_over(cursor, attempt):
-            repeated = sql.SQL("select * from batchledger_judged where is_duplicate")
-        statement = sql.SQL("insert into {} select _topic, _partition, _offset from ({}) repeated")
-        cursor.execute(statement.format(table, repeated), self._parameters(attempt))
-
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
         self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
         return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
-
-    def select_kept(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
-        """Return the subquery of the rows that are no duplicates, as ``count`` judges them. Changes nothing (I6)."""
-        if self._is_taken_over(cursor, attempt):
-            return sql.SQL("({}) kept").format(statement_about("select_judged", attempt))
-        cursor.execute(read_sql("list_repeated").format(repeated=self._repeated(attempt)), self._parameters(attempt))
-        cursor.execute("analyze batchledger_repeated")
-        return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
 
     def select_published(self, attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that were no duplicates when the batch was published."""
@@ -208,9 +204,6 @@ class PostgresDeduplication:
         held = cursor.rowcount
         cursor.execute("analyze batchledger_held")
         return held
-
-    def _repeated(self, attempt: Attempt) -> sql.Composed:
-        return read_sql("select_repeated").format(keyed=self._keyed(attempt))
 
     def _keyed(self, attempt: Attempt) -> sql.Composed:
         return statement_about(

@@ -5,8 +5,8 @@ Rows wait in an unlogged table of their attempt, ``batchledger_staging.b17_a2_op
 target is created by the first publication and carries ``_topic, _partition, _offset, _timestamp, _batch_id``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,20 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, StagedRange, TargetCount
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, TargetCount
 from batchledger.batch import Attempt, HeldRange, Lane, stage_again
 from batchledger.checking import Offender
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, held_as_arrays, ranges_as_arrays, transaction
+from batchledger.database import (
+    STAGING_SCHEMA,
+    connect,
+    drop_staging_tables,
+    held_as_arrays,
+    ranges_as_arrays,
+    transaction,
+    translate_errors,
+)
 from batchledger.errors import (
     AuditOutdatedError,
     ConfigurationError,
@@ -27,24 +35,25 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, single_offset
-from batchledger.ports import Publication, RowsToCheck, TargetAccess
+from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
-from batchledger.sinks.checked_rows import open_checked_rows
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.sequences import PostgresSequence
+from batchledger.sinks.staged_rows import PostgresStagedRows
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     PostgresStagingWriter,
     aside_table,
     columns_of,
     define_column,
+    find_aside,
     join_names,
     open_table,
     read_sql,
     rows_table,
+    select_kept,
     statement_about,
     table_prefix,
 )
@@ -106,21 +115,19 @@ class PostgresSink:
                 sql.SQL("delete from {} where _task <> all(%s)").format(rows_table(attempt)), [list(accepted_tasks)]
             )
 
-    def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
+    @contextmanager
+    def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
         """See the port."""
-        with transaction(self.dsn, f"summarise the staging of {attempt.batch.label}") as cursor:
-            cursor.execute("set local work_mem = '256MB'")
-            cursor.execute(statement_about("summarise_staging", attempt), ranges_as_arrays(attempt.batch.ranges))
-            counts = cursor.fetchall()
-            duplicates: Sequence[tuple[int, int]] = [(0, 0)] * len(counts)
-            if self._deduplication is not None:
-                duplicates = self._deduplication.count(cursor, attempt)
-            return [
-                StagedRange(range_, rows, distinct, outside, *repeated)
-                for range_, (rows, distinct, outside), repeated in zip(
-                    attempt.batch.ranges, counts, duplicates, strict=True
-                )
-            ]
+        with translate_errors(f"look at the rows of {attempt.batch.label}"), connect(self.dsn) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("set transaction isolation level repeatable read")
+                columns = list(self._staged_columns(cursor, attempt))
+                repeated = self._list_repeated(cursor, attempt)
+            connection.commit()
+            connection.autocommit = True
+            yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
+            # A check whose connection was lost could not run either, and that is no fault of the check.
+            connection.execute("select 1")
 
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
@@ -132,19 +139,17 @@ class PostgresSink:
             for check in _COORDINATE_CHECKS.keys() & checks:
                 cursor.execute(statement_about(_COORDINATE_CHECKS[check], attempt), parameters)
                 found[check] = [Offender(single_offset(*place)) for place in cursor]
-            if self._deduplication is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks:
-                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self._deduplication.find_repeated(cursor, attempt, limit)
-        if self.sequence is not None and attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks):
-            with transaction(self.dsn, f"look for offending numbers in {attempt.batch.label}") as cursor:
-                found |= self._staged_numbers(cursor, attempt, self.sequence).find_offenders(cursor, attempt, limit)
+            names_messages = self._deduplication is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks
+            names_numbers = attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks)
+            if not names_messages and not names_numbers:
+                return found
+            repeated = self._list_repeated(cursor, attempt)
+            if self._deduplication is not None and names_messages:
+                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self._deduplication.find_repeated(cursor, limit)
+            if self.sequence is not None and names_numbers:
+                kept, aside = select_kept(attempt, repeated), find_aside(cursor, attempt)
+                found |= PostgresSequence(self.sequence, kept, aside).find_offenders(cursor, attempt, limit)
         return found
-
-    def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
-        """See the port."""
-        if self.sequence is None:
-            return None
-        with transaction(self.dsn, f"judge the numbers of {attempt.batch.label}") as cursor:
-            return self._staged_numbers(cursor, attempt, self.sequence).count(cursor, attempt)
 
     def remember_numbers(self, publication: Publication) -> None:
         """See the port."""
@@ -159,13 +164,7 @@ class PostgresSink:
             found = int(cursor.fetchall()[0][0])
             # The rows may have become visible in an earlier commit, and staging may be lost since.
             _require_audited(publication, found, publication.duplicate_rows)
-            PostgresSequence(self.sequence, rows, self._find_aside(cursor, attempt)).remember(cursor, attempt)
-
-    def open_rows(self, attempt: Attempt) -> AbstractContextManager[RowsToCheck]:
-        """See the port."""
-        with transaction(self.dsn, f"look at the staging of {attempt.batch.label}") as cursor:
-            columns = list(self._staged_columns(cursor, attempt))
-        return open_checked_rows(self.dsn, attempt, columns, self._deduplication)
+            PostgresSequence(self.sequence, rows, find_aside(cursor, attempt)).remember(cursor, attempt)
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
@@ -305,14 +304,10 @@ class PostgresSink:
                 for batch_id, topic, partition, *counts in cursor
             }
 
-    def _staged_numbers(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rules: SequenceRule) -> PostgresSequence:
-        deduplication = self._deduplication
-        rows = rows_table(attempt) if deduplication is None else deduplication.select_kept(cursor, attempt)
-        return PostgresSequence(rules, rows, self._find_aside(cursor, attempt))
-
-    def _find_aside(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
-        is_there = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
-        return aside_table(attempt) if is_there else None
+    def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+        """Let the session know the duplicates; return how many there are."""
+        cursor.execute("set local work_mem = '256MB'")
+        return self._deduplication.list_repeated(cursor, attempt) if self._deduplication else 0
 
     @property
     def _deduplication(self) -> PostgresDeduplication | None:

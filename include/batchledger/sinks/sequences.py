@@ -35,7 +35,8 @@ class PostgresSequence:
         """Return what the audit judges."""
         self._gather(cursor, attempt, self._numbers)
         has_start = sql.Literal(self.rules.starts_at is not None)
-        cursor.execute(read_sql("count_numbers").format(rows=self.rows, has_start=has_start))
+        parts = {"rows": self.rows, "has_start": has_start, "is_numbered": self._is_numbered}
+        cursor.execute(read_sql("count_numbers").format(**parts))
         return NumberFacts(*(int(each) for each in cursor.fetchall()[0]))
 
     def find_offenders(
@@ -81,7 +82,7 @@ class PostgresSequence:
                 for column, alias in zip(self.rules.key, self._aliases, strict=True)
             ),
             number=sql.Identifier(self.rules.number),
-            columns=join_names(self._columns),
+            is_numbered=self._is_numbered,
             rows=self._arrived,
             run=self._run,
         )
@@ -98,6 +99,12 @@ class PostgresSequence:
             if rows is not None
         ]
         return sql.SQL("({}) arrived").format(sql.SQL(" union all ").join(parts))
+
+    @property
+    def _is_numbered(self) -> sql.Composed:
+        return sql.SQL("(num_nulls({}) = 0 and {} < 9223372036854775807)").format(
+            join_names(self._columns), sql.Identifier(self.rules.number)
+        )
 
     @property
     def _columns(self) -> tuple[str, ...]:

@@ -91,6 +91,24 @@ def hash_of(columns: Sequence[str]) -> sql.Composed:
     return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(join_names(columns))
 
 
+def short_hash_of(columns: Sequence[str]) -> sql.Composed:
+    """Return the expression of a hash of 64 bits, which is the same where ``hash_of`` is, and nearly nowhere else."""
+    return sql.SQL("hash_record_extended(row({}), 0)").format(join_names(columns))
+
+
+def select_kept(attempt: Attempt, repeated: int) -> sql.Composable:
+    """Return the table or subquery of the sealed rows without the ``repeated`` ones of ``batchledger_repeated``."""
+    if not repeated:
+        return rows_table(attempt)
+    return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
+
+
+def find_aside(cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
+    """Return the table of the rows that a check has set aside, if there is one."""
+    is_there = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
+    return aside_table(attempt) if is_there else None
+
+
 def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str, str]:
     """Return type by column name, in order; empty when there is no such table."""
     cursor.execute(

@@ -5,7 +5,7 @@ select count(distinct s.key_hash),
     coalesce(sum(length.late), 0)::bigint,
     count(*) filter (where s.is_restart),
     count(*) filter (where s.run = 0 and s.known_run is null and {has_start}),
-    (select count(*) from {rows}) - coalesce(sum(s.records), 0)::bigint
+    (select count(*) from {rows} where not {is_numbered})
 from batchledger_series s
 cross join lateral (
     select

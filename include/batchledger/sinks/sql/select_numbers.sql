@@ -3,4 +3,4 @@ select *, {run} as run
 from (
     select {aliased}, {number}::bigint as number, _topic, _partition, _offset, is_kept
     from {rows}
-    where num_nulls({columns}) = 0 and {number} < 9223372036854775807) numbered
+    where {is_numbered}) numbered

@@ -3,16 +3,12 @@ with planned as (
     select ordinality, topic, partition, start, until
     from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
         with ordinality as p (topic, partition, start, until, ordinality)
-), per_offset as (
-    select p.ordinality, s._topic, s._partition, s._offset, count(*) as copies
+), per_range as (
+    select p.ordinality, count(*) as row_count, count(distinct s._offset) as distinct_offsets
     from {staging} s
     left join planned p
         on p.topic = s._topic and p.partition = s._partition and s._offset >= p.start and s._offset < p.until
-    group by p.ordinality, s._topic, s._partition, s._offset
-), per_range as (
-    select ordinality, sum(copies)::bigint as row_count, count(*) as distinct_offsets
-    from per_offset
-    group by ordinality
+    group by p.ordinality
 )
 select coalesce(r.row_count, 0), coalesce(r.distinct_offsets, 0),
     case when p.ordinality = 1
