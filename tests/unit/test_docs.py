@@ -205,6 +205,12 @@ def test_drawing_says_so_where_there_is_nothing_to_see() -> None:
     assert draw_history([figures(1), figures(2, duplicates=1, quarantined=1)]).count(">none<") == 0
 
 
+def test_drawing_shows_numbers_that_are_missing_beside_the_holes() -> None:
+    """Records that never reached the broker leave no hole in its offsets."""
+    assert ">missing numbers<" in draw_history([figures(1, holes=0), figures(2, holes=0, missing_numbers=10)])
+    assert ">missing numbers<" not in draw_history([figures(1), figures(2, missing_numbers=0)])
+
+
 def test_drawing_tells_rows_that_nobody_sees_and_rows_published_again_from_published_ones() -> None:
     blocked = figures(3, state=BatchState.BLOCKED, published_at=None, seconds=None)
     drawing = draw_history([figures(1), figures(2, lane=Lane.REPLAY), blocked])
