@@ -5,14 +5,14 @@ BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early.
-TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/faults tests/e2e)
+TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/browser tests/faults tests/e2e)
 
-.PHONY: help setup up down demo torture machine test lint
+.PHONY: help setup up down demo torture machine bench screenshots test lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-		printf '  make %-8s %s\n' "$$name" "$$text"; \
+		printf '  make %-12s %s\n' "$$name" "$$text"; \
 	done
 
 setup: $(STAMPS)/project $(JARS)  ## Install the environment and fetch the jars; part of all the others.
@@ -32,6 +32,12 @@ torture: setup  ## Kill real services at random and compare log and target: ROUN
 machine: setup  ## Check the invariants under other schedules than make test does: SEED=random SCHEDULES=200.
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
 		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
+
+bench: setup  ## Measure what the audit adds to a batch: RECORDS=2000000 ROUNDS=5.
+	@$(BIN)/python -m bench --records $(or $(RECORDS),2000000) --rounds $(or $(ROUNDS),5)
+
+screenshots: setup  ## Make the pictures of the README anew, with a real pipeline and a Chromium.
+	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser
 
 test: lint setup  ## Check the code, then run every test against real services.
 	@$(BIN)/pytest $(TESTS)

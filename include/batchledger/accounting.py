@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from batchledger.errors import DecisionRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, count_covered, find_gaps
+from batchledger.offsets import OffsetRange, TopicPartition, count_covered, find_gaps, merge_ranges
 
 
 class HolePolicy(StrEnum):
@@ -27,6 +27,14 @@ class HolePolicy(StrEnum):
     NONE = "none"
     TRANSACTIONAL = "transactional"
     COMPACTED = "compacted"
+
+
+# Either kind is allowed in a compacted topic, so there it need not be known which it is.
+_DECLARED_CLASSES: Mapping[HolePolicy, frozenset[str]] = {
+    HolePolicy.NONE: frozenset(),
+    HolePolicy.TRANSACTIONAL: frozenset({"aborted", "markers"}),
+    HolePolicy.COMPACTED: frozenset({"aborted", "markers", "compacted", "unclear"}),
+}
 
 
 class IntegrityCheck(StrEnum):
@@ -46,6 +54,10 @@ class IntegrityCheck(StrEnum):
     NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
     NO_MISSING_NUMBERS = "no_missing_numbers"
     NO_REPEATED_NUMBERS = "no_repeated_numbers"
+
+
+CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
+"""What concerns the batch as a whole, so that none of its ranges is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +178,11 @@ def combine_witnesses(
     return tuple(facts)
 
 
-def classify_holes(
-    ranges: Sequence[OffsetRange], holes: Sequence[OffsetRange], evidence: HoleEvidence
-) -> tuple[HoleCounts, ...]:
-    """Say of every hole what it is; one entry per range, in their order.
+def classify_holes(holes: Sequence[OffsetRange], evidence: HoleEvidence) -> Mapping[str, Sequence[OffsetRange]]:
+    """Return the offsets of the holes by their class; the classes are the fields of ``HoleCounts``.
 
-    Example: hole ``orders[0] 3..6`` of ``orders[0] 0..10``; a record is visible at 3 and 4 to read_uncommitted only,
-    none at 5: 2 aborted, 1 marker.
+    Example: hole ``orders[0] 3..6``; a record is visible at 3 and 4 to read_uncommitted only, none at 5: aborted are
+    ``orders[0] 3..5``, a marker is ``orders[0] 5..6``.
     """
     starts = evidence.log_start_by_partition
     expired = [
@@ -183,20 +193,28 @@ def classify_holes(
     readable = find_gaps(expired, within=holes)
     uncommitted = find_gaps(evidence.committed, within=readable)
     invisible = find_gaps(evidence.uncommitted, within=uncommitted)
-    counts = zip(
-        ranges,
-        *(count_covered(some, ranges) for some in (expired, readable, uncommitted, invisible)),
-        strict=True,
-    )
-    return tuple(
-        HoleCounts(
-            aborted=without_committed - without_any,
-            **{_class_of_nothing(each.partition.topic, evidence): without_any},
-            unread=still_there - without_committed,
-            expired=gone,
-        )
-        for each, gone, still_there, without_committed, without_any in counts
-    )
+    by_class: dict[str, list[OffsetRange]] = {
+        "expired": expired,
+        "unread": find_gaps(uncommitted, within=readable),
+        "aborted": find_gaps(invisible, within=uncommitted),
+    }
+    for each in invisible:
+        by_class.setdefault(_class_of_nothing(each.partition.topic, evidence), []).append(each)
+    return by_class
+
+
+def count_classes(
+    ranges: Sequence[OffsetRange], by_class: Mapping[str, Sequence[OffsetRange]]
+) -> tuple[HoleCounts, ...]:
+    """Return how many holes of each class lie in each range, in the order of ranges."""
+    covered = {name: count_covered(found, ranges) for name, found in by_class.items()}
+    return tuple(HoleCounts(**{name: counts[at] for name, counts in covered.items()}) for at in range(len(ranges)))
+
+
+def find_unexplained(by_class: Mapping[str, Sequence[OffsetRange]], policy: HolePolicy) -> list[OffsetRange]:
+    """Return the holes of the classes that the pipeline does not declare, in order: those that fail the check."""
+    declared = _DECLARED_CLASSES[policy]
+    return merge_ranges(each for name, found in by_class.items() if name not in declared for each in found)
 
 
 def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
@@ -257,7 +275,7 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
     compacted topic may be transactional too.
     """
     missing = max(0, facts.visible - facts.quarantined - facts.tombstones - facts.distinct)
-    is_transactional = policy in (HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED)
+    holes = {name: getattr(facts.holes, name) for name in _DECLARED_CLASSES[policy]}
     return Balance(
         range=facts.range,
         accepted=facts.staged - facts.duplicates,
@@ -265,10 +283,9 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
         quarantined=facts.quarantined,
         tombstones=facts.tombstones,
         filtered=missing if has_transform else 0,
-        aborted=facts.holes.aborted if is_transactional else 0,
-        markers=facts.holes.markers if is_transactional else 0,
-        # Either kind is allowed there, so it need not be known which it is.
-        compacted=facts.holes.compacted + facts.holes.unclear if policy is HolePolicy.COMPACTED else 0,
+        aborted=holes.get("aborted", 0),
+        markers=holes.get("markers", 0),
+        compacted=holes.get("compacted", 0) + holes.get("unclear", 0),
     )
 
 

@@ -1,8 +1,8 @@
 """``batchledger alerts``: what people are to know, what was sent of it, and trial messages. Works without Airflow."""
 
 import logging
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -10,10 +10,12 @@ from typer.core import TyperGroup
 from batchledger import alert_display
 from batchledger.command_line import AsJson
 from batchledger.config import PipelineConfig, find_pipeline_files, load_pipeline, read_pipeline_file
-from batchledger.errors import ConfigurationError
+from batchledger.errors import BatchledgerError, ConfigurationError
 from batchledger.printing import print_json, print_out
 
 logger = logging.getLogger(__name__)
+
+Visited = TypeVar("Visited")
 
 MaybeName = Annotated[
     str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
@@ -39,22 +41,27 @@ def list_incidents(
     limit: Annotated[int, typer.Option(min=1, help="How many of each pipeline.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the open incidents and those that ended last, and what was sent. The default."""
+    """List the open incidents and those that ended last, and what was sent. The default; 1 when a ledger is silent."""
     from batchledger.ledger.incidents import list_alerts
     from batchledger.wiring import ledger_dsn
 
-    found = {each.name: list_alerts(ledger_dsn(each), each.name, limit) for each in _select(pipeline)}
-    alert_display.show_alerts(found, as_json)
+    found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
+    alert_display.show_alerts(found, failures, as_json)
+    raise typer.Exit(1 if failures else 0)
 
 
 @app.command("send")
 def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
-    """Look at the pipelines and send what is due, as the report task of each Airflow run does."""
+    """Look at the pipelines and send what is due, as the report task of each Airflow run does.
+
+    Exit code 1 when the ledger of one does not answer; the others are looked at all the same.
+    """
     from batchledger.alerting import report
     from batchledger.wiring import build_alerting, build_platform
 
-    told = {each.name: report(build_platform(each), build_alerting(each)) for each in _select(pipeline)}
-    alert_display.show_told(told, as_json)
+    told, failures = _visit(pipeline, lambda each: report(build_platform(each), build_alerting(each)))
+    alert_display.show_told(told, failures, as_json)
+    raise typer.Exit(1 if failures else 0)
 
 
 @app.command("test")
@@ -71,6 +78,22 @@ def send_trial(
         print_json({"connection": connection, "delivered": True})
     else:
         print_out(f"A trial message was delivered through {connection}.")
+
+
+def _visit(
+    pipeline: str | None, visit: Callable[[PipelineConfig], Visited]
+) -> tuple[dict[str, Visited], dict[str, BatchledgerError]]:
+    """Return what came of the visit of each pipeline, and why others could not be visited; one that is named raises."""
+    done: dict[str, Visited] = {}
+    failures: dict[str, BatchledgerError] = {}
+    for each in _select(pipeline):
+        try:
+            done[each.name] = visit(each)
+        except BatchledgerError as error:
+            if pipeline is not None:
+                raise
+            failures[each.name] = error
+    return done, failures
 
 
 def _select(pipeline: str | None) -> Iterator[PipelineConfig]:

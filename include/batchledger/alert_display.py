@@ -8,6 +8,7 @@ from rich.text import Text
 
 from batchledger.alerting import Told
 from batchledger.checking import Severity
+from batchledger.errors import BatchledgerError
 from batchledger.incidents import Incident
 from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.printing import new_table, print_json, print_out
@@ -15,21 +16,23 @@ from batchledger.printing import new_table, print_json, print_out
 _STYLE_BY_SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 
-def show_alerts(alerts_by_pipeline: Mapping[str, Sequence[AlertRecord]], as_json: bool) -> None:
-    """Print the incidents, the open ones first, with the lines that were sent."""
+def show_alerts(
+    alerts_by_pipeline: Mapping[str, Sequence[AlertRecord]], failures: Mapping[str, BatchledgerError], as_json: bool
+) -> None:
+    """Print the incidents, the open ones first, with what was sent; ``failures``: what could not be asked."""
     alerts = [each for found in alerts_by_pipeline.values() for each in found]
     if as_json:
-        print_json([_as_json(each) for each in alerts])
+        print_json([*map(_as_json, alerts), *_failures_as_json(failures)])
         return
-    if not alerts:
+    if not alerts and not failures:
         print_out("No incident has been found.")
-        return
     for each in alerts:
         print_out(_describe(each))
+    _show_failures(failures)
 
 
-def show_told(told_by_pipeline: Mapping[str, Told], as_json: bool) -> None:
-    """Say what a look has changed, and what was sent."""
+def show_told(told_by_pipeline: Mapping[str, Told], failures: Mapping[str, BatchledgerError], as_json: bool) -> None:
+    """Say what a look has changed, and what was sent; ``failures``: which pipelines could not be looked at."""
     if as_json:
         print_json(
             [
@@ -43,6 +46,7 @@ def show_told(told_by_pipeline: Mapping[str, Told], as_json: bool) -> None:
                 }
                 for pipeline, told in told_by_pipeline.items()
             ]
+            + _failures_as_json(failures)
         )
         return
     table = new_table("Alerts", "pipeline", "open", "new", "over", "sent", "error")
@@ -52,6 +56,7 @@ def show_told(told_by_pipeline: Mapping[str, Told], as_json: bool) -> None:
         errors = "; ".join(f"{channel}: {error}" for channel, error in told.failed)
         table.add_row(pipeline, *(str(each) for each in counts), Text(errors, "yellow"))
     print_out(table)
+    _show_failures(failures)
 
 
 def show_open(incidents: Sequence[Incident]) -> None:
@@ -73,7 +78,17 @@ def incident_as_json(incident: Incident) -> dict[str, Any]:
         "opened_at": incident.opened_at,
         "seen_at": incident.seen_at,
         "ended_at": incident.ended_at,
+        "ending": incident.ending,
     }
+
+
+def _failures_as_json(failures: Mapping[str, BatchledgerError]) -> list[dict[str, Any]]:
+    return [{"pipeline": name, "error": str(error)} for name, error in failures.items()]
+
+
+def _show_failures(failures: Mapping[str, BatchledgerError]) -> None:
+    for name, error in failures.items():
+        print_out(Text(f"{name} could not be looked at: {error}", "bold red"))
 
 
 def _describe(alert: AlertRecord) -> Text:
@@ -81,7 +96,8 @@ def _describe(alert: AlertRecord) -> Text:
     style = "green" if incident.ended_at else _STYLE_BY_SEVERITY[condition.severity]
     text = Text(f"{condition.pipeline}: {condition.title}", style)
     over = f", over since {incident.ended_at:%Y-%m-%d %H:%M}" if incident.ended_at else ""
-    text.append(f"  incident {incident.incident_id}, since {incident.opened_at:%Y-%m-%d %H:%M}{over} UTC", "dim")
+    how = f", {incident.ending}" if incident.ending else ""
+    text.append(f"  incident {incident.incident_id}, since {incident.opened_at:%Y-%m-%d %H:%M}{over} UTC{how}", "dim")
     for line in condition.lines:
         text.append(f"\n  {line}", "default")
     if condition.command and not incident.ended_at:

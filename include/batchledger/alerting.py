@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 
-from batchledger.conditions import KINDS_OF_A_LOOK, Findings, find_conditions
+from batchledger.conditions import find_conditions
 from batchledger.errors import BatchledgerError, ChannelError
 from batchledger.health import survey
-from batchledger.incidents import IncidentKind, Message, Notification, Settlement, describe_failing_channels
+from batchledger.incidents import Findings, Message, Notification, Settlement, describe_failing_channels
 from batchledger.messages import Links, compose, compose_trial
 from batchledger.pipeline import Deadlines, Platform
 from batchledger.ports import Channel, Incidents
@@ -64,15 +64,10 @@ def look(platform: Platform, alerting: Alerting, now: datetime) -> Findings:
     return find_conditions(stored, survey(platform, now), alerting.deadlines, now)
 
 
-def report(platform: Platform, alerting: Alerting, more: Findings | None = None) -> Told:
-    """Look at the pipeline, and tell what has begun and what is over.
-
-    ``more`` is what an audit has found besides. Of the kinds that a look finds itself nothing is taken from it: two
-    that judge by limits or subjects of their own would end each other's incidents.
-    """
+def report(platform: Platform, alerting: Alerting) -> Told:
+    """Look at the pipeline, and tell what has begun and what is over."""
     now = alerting.clock()
-    besides = (more or Findings()).without(KINDS_OF_A_LOOK)
-    return tell(alerting, look(platform, alerting, now) + besides, now)
+    return tell(alerting, look(platform, alerting, now), now)
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
@@ -84,8 +79,9 @@ def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
     settlement = _settle(alerting, findings, now)
     sent, failed = _send(alerting)
     failures = alerting.incidents.find_failures(alerting.pipeline, alerting.channels)
-    conditions = describe_failing_channels(alerting.pipeline, failures)
-    about_channels = Findings(tuple(conditions), frozenset({IncidentKind.CHANNEL_FAILING}))
+    about_channels = describe_failing_channels(
+        alerting.pipeline, failures, alerting.channels, alerting.incidents.list_open(alerting.pipeline)
+    )
     changed = _settle(alerting, about_channels, alerting.clock())
     if changed.opened or changed.ended:
         sent_later, failed_later = _send(alerting)
@@ -128,13 +124,11 @@ def _no_answer(seconds: float) -> str:
 
 
 def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement:
-    settlement = alerting.incidents.settle(
-        alerting.pipeline, findings.found, findings.looked_for, alerting.channels, now
-    )
+    settlement = alerting.incidents.settle(alerting.pipeline, findings, alerting.channels, now)
     for condition in settlement.opened:
         logger.warning("%s: %s", condition.pipeline, condition.title)
     for incident in settlement.ended:
-        logger.info("%s: %s: over", incident.condition.pipeline, incident.condition.title)
+        logger.info("%s: %s: over %s", incident.condition.pipeline, incident.condition.title, incident.ending)
     return settlement
 
 

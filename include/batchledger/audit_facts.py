@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from batchledger.batch import BatchState
-from batchledger.conditions import Findings
 from batchledger.health import PipelineHealth, PipelineState, describe_duration
 from batchledger.housekeeping import StagingTable
-from batchledger.incidents import Condition
+from batchledger.incidents import Condition, Findings
 from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
 from batchledger.pipeline import Deadlines
 from batchledger.verification import Verification
@@ -25,10 +24,13 @@ _SHARED = (
 
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
-    """Ask what the proof of the history has found; since when it has looked is part of every answer."""
+    """Ask what the proof of the history has found; since when it has looked is part of every answer.
+
+    The command is one that can end the incident: an audit of the whole history.
+    """
     size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
-    command = f"batchledger verify {verification.pipeline}"
+    command = f"batchledger audit {verification.pipeline} --newest 0"
     proved = (Fact(scope, 0),) if verification.batches else ()
     for invariant, check in PROOF_BY_INVARIANT.items():
         found = tuple(

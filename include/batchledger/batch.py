@@ -84,9 +84,14 @@ class Batch:
     is_dry_run: bool = False
 
     @property
+    def subject(self) -> str:
+        """How what belongs to one pipeline names the batch: ``batch 17``."""
+        return f"batch {self.batch_id}"
+
+    @property
     def label(self) -> str:
         """How messages name the batch: ``batch 17 of flights``."""
-        return f"batch {self.batch_id} of {self.pipeline}"
+        return f"{self.subject} of {self.pipeline}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +381,9 @@ def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
     broken = "; ".join(f"{check.name}: {check.detail}" for check in find_unjudged(checks))
     return CheckNotRunError(
         f"{batch.label} is not judged: {broken}. This says nothing about the data. The batch stays staged, nothing is "
-        f"visible. Correct the check, then run the audit again, or take the batch again with: batchledger run "
-        f"{batch.pipeline} --batch {batch.batch_id}",
+        "visible. Correct the check, then clear the audit task of this run in Airflow with everything downstream, "
+        "which judges what is staged; or stage and judge it anew: "
+        f"batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
     )
 

@@ -214,7 +214,13 @@ def _read_expectation(expectation: Any, of_all: Mapping[str, Any], path: Path) -
         raise ValueError(f"suite {path}: an expectation without a type: {expectation!r}")
     meta = expectation.get("meta") or {}
     own = {name: meta[name] for name in ("severity", "on_failure") if name in meta}
-    return {**expectation.get("kwargs", {}), "type": expectation["type"], **of_all, **own}
+    # Great Expectations writes "critical" also where nobody has asked for it, so the entry knows better.
+    exported = {"severity": expectation["severity"]} if expectation.get("severity") else {}
+    said = {**exported, **of_all, **own}
+    if "severity" not in of_all and said.get("severity", Severity.CRITICAL) != Severity.CRITICAL:
+        # What a failure does, the entry says of the critical ones.
+        said = {name: value for name, value in said.items() if name == "severity" or name in own}
+    return {**expectation.get("kwargs", {}), "type": expectation["type"], **said}
 
 
 def _require_class(module: str, name: str, folder: Path | None) -> None:

@@ -12,6 +12,9 @@ from typing import Any
 
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
+# The name of the check by which a target refuses the rows of a batch that is about to be published.
+ACCEPTED_BY_TARGET = "accepted_by_target"
+
 
 class Severity(StrEnum):
     """What a failed check does: keep the batch invisible, raise an alert, or be recorded only."""
@@ -101,6 +104,13 @@ class CheckResult:
         """Whether the batch has to stay invisible because of it."""
         is_fault = self.outcome is Outcome.FAILED and self.on_failure is OnFailure.BLOCK
         return self.severity is Severity.CRITICAL and (is_fault or self.outcome is Outcome.NOT_RUN)
+
+    @property
+    def public_detail(self) -> str:
+        """The detail without the words of a table that refuses rows, which may quote a record."""
+        if self.name == ACCEPTED_BY_TARGET:
+            return "the table refuses the rows; its words are in the output of the command"
+        return self.detail
 
     def with_note(self, note: str) -> "CheckResult":
         """Return the result with a note at the end of its detail; an empty note changes nothing."""

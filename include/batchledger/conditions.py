@@ -5,16 +5,14 @@ exception that a transform, Spark or a table has raised is passed on: it may hol
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from batchledger.batch import Batch, BatchState
+from batchledger.batch import Batch, BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_duration, describe_transaction
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind, Key
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.pipeline import Deadlines
-from batchledger.run_batch import ACCEPTED_BY_TARGET
 from batchledger.stored_facts import BatchFacts, StoredFacts
 
 FAILURES_TO_TELL = 2
@@ -33,24 +31,11 @@ _OF_LEDGER = frozenset(
         IncidentKind.UNREACHABLE,
     }
 )
-_OF_SOURCE = frozenset({IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED})
 _OF_THREATS = frozenset({IncidentKind.STUCK_TRANSACTION, IncidentKind.EXPIRY_NEAR, IncidentKind.LAG})
-KINDS_OF_A_LOOK = _OF_LEDGER | _OF_SOURCE | _OF_THREATS
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What a look has found, and which kinds it could look for."""
-
-    found: tuple[Condition, ...] = ()
-    looked_for: frozenset[IncidentKind] = field(default_factory=frozenset)
-
-    def without(self, kinds: frozenset[IncidentKind]) -> "Findings":
-        """Return what is of other kinds."""
-        return Findings(tuple(each for each in self.found if each.kind not in kinds), self.looked_for - kinds)
-
-    def __add__(self, other: "Findings") -> "Findings":
-        return Findings(self.found + other.found, self.looked_for | other.looked_for)
+# Their subject is a batch, and they are over with it.
+_OF_BATCH = frozenset(
+    {IncidentKind.BLOCKED, IncidentKind.BLOCKED_TOO_LONG, IncidentKind.FAILING, IncidentKind.STALE_ATTEMPT}
+)
 
 
 def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Findings:
@@ -58,11 +43,6 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
 
     What the survey could not ask is left out of what was looked for, so that nothing ends because Kafka is silent.
     """
-    looked_for = _OF_LEDGER
-    if health.state is not PipelineState.UNKNOWN:
-        looked_for |= _OF_SOURCE
-    if health.threats is not None:
-        looked_for |= _OF_THREATS
     found = (
         *_of_batches(stored, deadlines, now),
         *_of_publication(stored),
@@ -70,19 +50,62 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
         *_of_survey(health),
         *(_of_threats(health.pipeline, health.threats, deadlines, now) if health.threats else ()),
     )
-    return Findings(found, looked_for)
+    return Findings(found, _OF_LEDGER | _find_asked(health), _find_unknown(stored), dict(_explain_ends(stored)))
+
+
+def _find_asked(health: PipelineHealth) -> frozenset[IncidentKind]:
+    """Return what the survey can say is over. Of another topic nobody knows what the old one has lost."""
+    if health.state is PipelineState.UNKNOWN:
+        return frozenset()
+    if health.state is PipelineState.SOURCE_CHANGED:
+        return frozenset({IncidentKind.SOURCE_CHANGED})
+    source = frozenset({IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED})
+    return source if health.threats is None else source | _OF_THREATS
+
+
+def _find_unknown(stored: StoredFacts) -> frozenset[Key]:
+    """A check that had nothing to judge does not say that what it once found is over."""
+    return frozenset(
+        _key_of(facts.batch, check)
+        for facts in stored.newest_published
+        for check in facts.checks
+        if check.outcome is Outcome.EMPTY
+    )
+
+
+def _explain_ends(stored: StoredFacts) -> Iterator[tuple[Key, str]]:
+    """Say of each open incident of a batch or a check how it is over, if it is."""
+    judged = {
+        _key_of(facts.batch, check): (facts, check) for facts in stored.newest_published for check in facts.checks
+    }
+    for each in stored.open_incidents:
+        _, kind, _ = each.key
+        if each.batch_state is BatchState.DISCARDED and (kind in _OF_BATCH or kind == IncidentKind.CHECK_FAILED):
+            yield each.key, "discarded"
+        elif kind in _OF_BATCH and each.batch_state in (BatchState.AUDITED, BatchState.PUBLISHED):
+            accepted = "accepted by a person" if each.is_accepted else ""
+            published = "published" if each.batch_state is BatchState.PUBLISHED else ""
+            yield each.key, " and ".join(part for part in (accepted, published) if part)
+        elif kind == IncidentKind.CHECK_FAILED:
+            yield each.key, _explain_check(*judged[each.key]) if each.key in judged else "not asked for any more"
+
+
+def _explain_check(facts: BatchFacts, check: CheckResult) -> str:
+    if check.passed:
+        return f"passed in {facts.batch.subject}"
+    return f"accepted in {facts.batch.subject}" if facts.is_accepted else "only recorded now"
 
 
 def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
     for facts in stored.open_batches:
         batch = facts.batch
-        if batch.state is BatchState.BLOCKED:
+        if facts.is_blocked:
             yield _blocked(facts)
             age = now - facts.blocked_since if facts.blocked_since else timedelta()
             if deadlines.blocked is not None and age > deadlines.blocked:
                 title = f"blocked for more than {describe_duration(deadlines.blocked)}"
                 line = f"{batch.label} waits for a person since {facts.blocked_since:%Y-%m-%d %H:%M} UTC"
-                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, title, (line,))
+                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, title, (line, *_tell_retake(facts)))
         else:
             # A critical check that could not run leaves the batch as it is.
             yield from _failed_checks(batch, (each for each in facts.checks if each.outcome is Outcome.NOT_RUN))
@@ -104,15 +127,20 @@ def _blocked(facts: BatchFacts) -> Condition:
     offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
     lines = (
         f"{batch.label} stays invisible: {offsets}",
+        *_tell_retake(facts),
         *(_describe_check(each) for each in failed[:CHECKS_TOLD]),
     )
     return _of_batch(batch, IncidentKind.BLOCKED, title, lines)
 
 
+def _tell_retake(facts: BatchFacts) -> tuple[str, ...]:
+    batch = facts.batch
+    return (f"attempt {batch.attempt} has taken it again and is not judged yet",) if facts.is_taken_again else ()
+
+
 def _of_publication(stored: StoredFacts) -> Iterator[Condition]:
-    """Find what failed in the newest published batch; a critical check only where no person has accepted it."""
-    if stored.newest_published is not None:
-        published = stored.newest_published
+    """Find what failed in the newest published batches; a critical check only where no person has accepted it."""
+    for published in stored.newest_published:
         told = (each for each in published.checks if not (published.is_accepted and each.blocks))
         yield from _failed_checks(published.batch, told)
 
@@ -124,9 +152,7 @@ def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Cond
         is_judged = check.outcome is Outcome.FAILED
         what = "check failed" if is_judged else "check could not run"
         yield Condition(
-            batch.pipeline,
-            IncidentKind.CHECK_FAILED,
-            check.name,
+            *_key_of(batch, check),
             check.severity,
             f"{what} — {check.name}",
             (f"{batch.label} is {batch.state}", _describe_check(check)),
@@ -136,24 +162,32 @@ def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Cond
         )
 
 
+def _key_of(batch: Batch, check: CheckResult) -> tuple[str, IncidentKind, str]:
+    """A live batch goes on with the check of the one before; a replay says nothing of others."""
+    subject = check.name if batch.lane is Lane.LIVE else f"{check.name}, {batch.subject}"
+    return batch.pipeline, IncidentKind.CHECK_FAILED, subject
+
+
 def _of_freshness(stored: StoredFacts, pipeline: str, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
-    since, limit = stored.published_at, deadlines.freshness
+    """Before the first publication the time counts from the first plan."""
+    since, limit = stored.published_at or stored.known_since, deadlines.freshness
     if since is not None and limit is not None and now - since > limit:
         title = f"nothing published for more than {describe_duration(limit)}"
-        line = f"the last publication was at {since:%Y-%m-%d %H:%M} UTC, {describe_duration(now - since)} ago"
+        first = "the last publication was" if stored.published_at else "nothing was published since the first plan"
+        line = f"{first} at {since:%Y-%m-%d %H:%M} UTC, {describe_duration(now - since)} ago"
         command = f"batchledger batches {pipeline}"
         yield Condition(pipeline, IncidentKind.FRESHNESS, "", Severity.WARNING, title, (line,), command)
 
 
 def _of_survey(health: PipelineHealth) -> Iterator[Condition]:
-    kind, title = {
-        PipelineState.LOSS: (IncidentKind.LOSS, "unread records are lost"),
-        PipelineState.SOURCE_CHANGED: (IncidentKind.SOURCE_CHANGED, "the topic is another one"),
-        PipelineState.UNKNOWN: (IncidentKind.UNREACHABLE, "cannot be looked at"),
-    }.get(health.state, (None, ""))
+    kind, severity, title = {
+        PipelineState.LOSS: (IncidentKind.LOSS, Severity.CRITICAL, "unread records are lost"),
+        PipelineState.SOURCE_CHANGED: (IncidentKind.SOURCE_CHANGED, Severity.CRITICAL, "the topic is another one"),
+        PipelineState.UNKNOWN: (IncidentKind.UNREACHABLE, Severity.WARNING, "the source cannot be asked"),
+    }.get(health.state, (None, Severity.INFO, ""))
     if kind is not None:
         command = f"batchledger plan {health.pipeline}"
-        yield Condition(health.pipeline, kind, "", Severity.CRITICAL, title, (health.detail,), command)
+        yield Condition(health.pipeline, kind, "", severity, title, (health.detail,), command)
 
 
 def _of_threats(pipeline: str, threats: Threats, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
@@ -182,13 +216,11 @@ def _of_threats(pipeline: str, threats: Threats, deadlines: Deadlines, now: date
 
 def _of_batch(batch: Batch, kind: IncidentKind, title: str, lines: tuple[str, ...]) -> Condition:
     """Return a critical condition whose subject is the batch."""
-    subject, command = f"batch {batch.batch_id}", f"batchledger batch {batch.batch_id}"
+    subject, command = batch.subject, f"batchledger batch {batch.batch_id}"
     return Condition(
         batch.pipeline, kind, subject, Severity.CRITICAL, title, lines, command, batch.batch_id, batch.attempt_run
     )
 
 
 def _describe_check(check: CheckResult) -> str:
-    if check.name == ACCEPTED_BY_TARGET:
-        return f"{check.name}: the table refuses the rows; its words are in the output of the command below"
-    return f"{check.name}: {check.detail}"
+    return f"{check.name}: {check.public_detail}"

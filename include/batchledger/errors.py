@@ -135,7 +135,7 @@ class StagingError(BatchledgerError):
 
 
 class CheckNotRunError(BatchledgerError):
-    """A check could not be evaluated; this is neither a pass nor bad data, and the batch can be audited again."""
+    """A check could not be evaluated; this is neither a pass nor bad data, and what is staged can be judged again."""
 
     retryable = True
 

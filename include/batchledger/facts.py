@@ -1,11 +1,13 @@
 """What an audit judges: everything that is known of one staged attempt, gathered once. Pure; no I/O."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.accounting import Balance, RangeFacts
+from batchledger.accounting import Balance, IntegrityCheck, RangeFacts
 from batchledger.batch import HeldRange, Position
-from batchledger.checking import Severity
+from batchledger.checking import Offender, Severity
 from batchledger.numbering import NumberFacts
+from batchledger.offsets import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class BatchFacts:
     failed them, and are in quarantine. ``positions`` are those of the partitions, None for
     a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
     ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
-    ``numbers`` are judged, with their severity, where the pipeline has a sequence.
+    ``numbers`` are judged, with their severity, where the pipeline has a sequence. ``unexplained_holes`` are the
+    offsets without a visible record that the pipeline does not allow for.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -28,3 +31,29 @@ class BatchFacts:
     numbers: NumberFacts | None = None
     severity_of_numbers: Severity = Severity.CRITICAL
     set_aside: int = 0
+    unexplained_holes: tuple[OffsetRange, ...] = ()
+
+    @property
+    def lacks_numbers(self) -> bool:
+        """Whether rows would be published and none of them has its key and its number, though there is a sequence."""
+        accepted = sum(each.accepted for each in self.balances)
+        return self.numbers is not None and 0 < accepted <= self.numbers.unnumbered
+
+    @property
+    def missing_numbers(self) -> int:
+        """How many numbers are missing: those of gaps, and of every record when none has one."""
+        if self.numbers is None:
+            return 0
+        return self.numbers.missing + (self.numbers.unnumbered if self.lacks_numbers else 0)
+
+    def name_offenders(self) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return what fails the checks whose facts are ranges of offsets; rows are named by the sink."""
+        unnumbered = [Offender(each.range, "no record has a number") for each in self.balances if each.accepted]
+        return {
+            **({IntegrityCheck.NO_MISSING_NUMBERS: unnumbered} if self.lacks_numbers else {}),
+            IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in self.unexplained_holes],
+            IntegrityCheck.NO_PUBLISHED_OFFSETS: [
+                Offender(each.range, f"of batch {each.batch_id}") for each in self.published
+            ],
+            IntegrityCheck.BALANCE_CLOSES: [Offender(each.range) for each in self.balances if not each.is_closed],
+        }

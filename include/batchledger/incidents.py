@@ -16,6 +16,8 @@ Key = tuple[str, str, str]
 
 FIRST_RETRY = timedelta(minutes=1)
 LAST_RETRY = timedelta(minutes=15)
+# A broker that is restarted is away for less.
+PATIENCE = timedelta(minutes=1)
 # One failure may be a blip, three are told.
 TRIES_OF_A_FAILING_CHANNEL = 3
 
@@ -74,18 +76,44 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One condition from its first look to its last. ``condition`` is as it was found last, at ``seen_at``."""
+    """One condition from its first look to its last. ``condition`` is as it was found last, at ``seen_at``.
+
+    ``ending`` says in a few words how it is over, ``published``; empty where that is not known.
+    """
 
     incident_id: int
     condition: Condition
     opened_at: datetime
     seen_at: datetime
     ended_at: datetime | None = None
+    ending: str = ""
 
     @property
     def duration(self) -> timedelta:
         """How long it has lasted, or had lasted when it was seen last."""
         return (self.ended_at or self.seen_at) - self.opened_at
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a look has found, and which kinds it has looked for.
+
+    Of the ``unknown`` keys it knows nothing, although it has looked for their kind. ``endings`` says of incidents how
+    they are over, if they are.
+    """
+
+    found: tuple[Condition, ...] = ()
+    looked_for: frozenset[IncidentKind] = frozenset()
+    unknown: frozenset[Key] = frozenset()
+    endings: Mapping[Key, str] = field(default_factory=dict)
+
+    def __add__(self, other: "Findings") -> "Findings":
+        return Findings(
+            self.found + other.found,
+            self.looked_for | other.looked_for,
+            self.unknown | other.unknown,
+            {**self.endings, **other.endings},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +160,16 @@ class Message:
     document: Mapping[str, Any] = field(default_factory=dict)
 
 
-def settle(
-    open_incidents: Sequence[Incident], found: Iterable[Condition], looked_for: Collection[IncidentKind], now: datetime
-) -> Settlement:
+def settle(open_incidents: Sequence[Incident], findings: Findings, now: datetime) -> Settlement:
     """Return what a look that began at ``now`` changes among the open incidents of the pipelines that it looked at.
 
     An incident of a kind that was not looked for stays as it is, because nothing is known of it: of a Kafka that does
-    not answer nobody learns that a loss is over. So does one that a later look has seen. Conditions of one key are one
-    incident, the first of them: ``[blocked 17, lag]`` open, ``[blocked 17, blocked 18]`` found, all kinds looked for:
-    18 is opened, 17 goes on, lag is over.
+    not answer nobody learns that a loss is over. So does one that is ``unknown``, and one that a later look has seen.
+    Conditions of one key are one incident, the first of them: ``[blocked 17, lag]`` open, ``[blocked 17, blocked 18]``
+    found, all kinds looked for: 18 is opened, 17 goes on, lag is over.
     """
     found_by_key: dict[Key, Condition] = {}
-    for condition in found:
+    for condition in findings.found:
         found_by_key.setdefault(condition.key, condition)
     known = {each.condition.key for each in open_incidents}
     current = [each for each in open_incidents if each.seen_at <= now]
@@ -155,9 +181,11 @@ def settle(
             if each.condition.key in found_by_key
         ),
         ended=tuple(
-            replace(each, ended_at=now)
+            replace(each, ended_at=now, ending=findings.endings.get(each.condition.key, ""))
             for each in current
-            if each.condition.key not in found_by_key and each.condition.kind in looked_for
+            if each.condition.key not in found_by_key
+            and each.condition.kind in findings.looked_for
+            and each.condition.key not in findings.unknown
         ),
     )
 
@@ -165,6 +193,11 @@ def settle(
 def choose_channels(condition: Condition, channels: Sequence[str]) -> list[str]:
     """Return through which channels a condition is told: all, but one that fails does not tell of itself."""
     return [each for each in channels if (condition.kind, condition.subject) != (IncidentKind.CHANNEL_FAILING, each)]
+
+
+def wait_before(kind: IncidentKind) -> timedelta:
+    """Return how long an incident has to last before it is told; one that ends before is not told at all."""
+    return PATIENCE if kind is IncidentKind.UNREACHABLE else timedelta()
 
 
 def wait_after(tries: int) -> timedelta:
@@ -176,12 +209,23 @@ def wait_after(tries: int) -> timedelta:
     return min(FIRST_RETRY * (1 << min(tries - 1, 10)), LAST_RETRY)
 
 
-def describe_failing_channels(pipeline: str, failures: Iterable[ChannelFailure]) -> list[Condition]:
-    """Return the condition of each channel that does not deliver, to be told through the others."""
-    return [
+def describe_failing_channels(
+    pipeline: str, failures: Iterable[ChannelFailure], channels: Collection[str], open_incidents: Iterable[Incident]
+) -> Findings:
+    """Return which of the ``channels`` do not deliver, to be told through the others.
+
+    Of a channel that the pipeline file names no longer nobody knows whether it would deliver.
+    """
+    kind = IncidentKind.CHANNEL_FAILING
+    unnamed = [
+        each.condition.key
+        for each in open_incidents
+        if each.condition.kind is kind and each.condition.subject not in channels
+    ]
+    found = tuple(
         Condition(
             pipeline,
-            IncidentKind.CHANNEL_FAILING,
+            kind,
             each.channel,
             Severity.WARNING,
             f"alert channel {each.channel} does not deliver",
@@ -190,4 +234,5 @@ def describe_failing_channels(pipeline: str, failures: Iterable[ChannelFailure])
         )
         for each in failures
         if each.tries >= TRIES_OF_A_FAILING_CHANNEL
-    ]
+    )
+    return Findings(found, frozenset({kind}), endings=dict.fromkeys(unnamed, "the pipeline file no longer names it"))

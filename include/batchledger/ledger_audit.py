@@ -12,8 +12,7 @@ from enum import StrEnum
 
 from batchledger.batch import BatchState, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
-from batchledger.conditions import Findings
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.window import Coverage
 
 FINDINGS_SHOWN = 20
@@ -212,22 +211,35 @@ def find_own(
 
 
 def _tell_question(pipeline: str, question: Question) -> Iterator[Condition]:
-    """One condition for each batch that nobody works on, else one for the whole check."""
+    """One condition for each batch that nobody works on, and for each place that a proof names, else one for all."""
     if question.check is LedgerCheck.STALE_ATTEMPT:
         yield from (_tell(pipeline, question, each) for each in question.excesses)
+    elif question.check.kind is IncidentKind.LEDGER_FINDING:
+        yield from _tell_places(pipeline, question)
     else:
-        yield _sum_up(pipeline, question)
+        yield _sum_up(pipeline, question, question.tell_excesses())
 
 
-def _sum_up(pipeline: str, question: Question) -> Condition:
-    subject = question.check.value if question.check.kind is IncidentKind.LEDGER_FINDING else ""
+def _tell_places(pipeline: str, question: Question) -> Iterator[Condition]:
+    """Tell of the first places one by one, so that a wrong batch is told although another one was; the rest is one."""
+    lines_by_place: dict[str, list[str]] = {}
+    for each in question.excesses:
+        lines_by_place.setdefault(each.subject, []).append(each.detail)
+    places = list(lines_by_place)
+    for place in places[:FINDINGS_SHOWN]:
+        yield _sum_up(pipeline, question, tuple(lines_by_place[place]), place)
+    if len(places) > FINDINGS_SHOWN:
+        yield _sum_up(pipeline, question, (f"and {len(places) - FINDINGS_SHOWN:,} more places",), "more places")
+
+
+def _sum_up(pipeline: str, question: Question, lines: tuple[str, ...], place: str = "") -> Condition:
     return Condition(
         pipeline,
         question.check.kind,
-        subject,
+        f"{question.check.value}, {place}" if place else "",
         question.check.severity,
-        question.check.failure,
-        question.tell_excesses(),
+        f"{question.check.failure}: {place}" if place else question.check.failure,
+        lines,
         question.excesses[0].command,
     )
 

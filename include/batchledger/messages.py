@@ -37,13 +37,14 @@ def compose(incident: Incident, event: Event, links: Links) -> Message:
     """Return what is told of an incident: ``[batchledger] orders: blocked — no_unexplained_holes``."""
     condition = incident.condition
     is_over = event is Event.ENDED
-    over = f": over after {describe_duration(incident.duration)}" if is_over else ""
+    how = f", {incident.ending}" if incident.ending else ""
+    over = f": over after {describe_duration(incident.duration)}{how}" if is_over else ""
     title = _one_line(f"[batchledger] {condition.pipeline}: {condition.title}{over}")
     lines = tuple(_one_line(each) for each in condition.lines)
     run_url = links.to_run(condition.pipeline, condition.run)
     docs_url = links.to_docs(condition.pipeline, condition.batch_id)
     since = f"{condition.severity} since {incident.opened_at:%Y-%m-%d %H:%M:%S} UTC"
-    ended = f"over since {incident.ended_at:%Y-%m-%d %H:%M:%S} UTC. It was:" if incident.ended_at else ""
+    ended = f"over since {incident.ended_at:%Y-%m-%d %H:%M:%S} UTC{how}. It was:" if incident.ended_at else ""
     further = (
         ("Look at it", condition.command),
         ("Airflow run", run_url),
@@ -67,6 +68,7 @@ def compose(incident: Incident, event: Event, links: Links) -> Message:
         "docs_url": docs_url,
         "opened_at": incident.opened_at.isoformat(),
         "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
+        "ending": incident.ending,
     }
     text = "\n".join([*([ended] if ended else []), *lines, "", *told])
     return Message(title, text, condition.severity, is_over, {**document, "text": f"{title}\n{text}"})

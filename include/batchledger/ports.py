@@ -37,7 +37,7 @@ from batchledger.batch import (
 from batchledger.checking import CheckResult, FailedRecord, JudgedCheck, Offender
 from batchledger.comparison import Comparison
 from batchledger.facts import BatchFacts
-from batchledger.incidents import ChannelFailure, Condition, Incident, IncidentKind, Message, Notification, Settlement
+from batchledger.incidents import ChannelFailure, Findings, Incident, Message, Notification, Settlement
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
@@ -540,8 +540,10 @@ class Sink(Protocol):
     def summarise_staging(self, attempt: Attempt) -> Sequence[StagedRange]:
         """Aggregate the sealed rows, one entry per range of the batch, in their order. Changes nothing (I6)."""
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """Return up to ``limit`` records for each check that has some."""
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
 
     def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
         """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
@@ -628,7 +630,7 @@ class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
     def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
-        """Return one result per check; a check that cannot run raises, it never passes."""
+        """Return one result per check, in one order. A check that cannot run is ``not_run``; it never passes."""
 
 
 class Incidents(Protocol):
@@ -646,15 +648,15 @@ class Incidents(Protocol):
     def settle(
         self,
         pipeline: str,
-        found: Sequence[Condition],
-        looked_for: Collection[IncidentKind],
+        findings: Findings,
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
         """Store what ``incidents.settle`` makes of a look, and for each channel what is to be told (an outbox).
 
-        Two looks at a pipeline are settled one after the other. An end is told through the channels that are told of
-        the opening.
+        Two looks at a pipeline are settled one after the other. A channel that was named after an incident had begun is
+        told of it while it goes on. An end is told through the channels that are told of the opening; where nobody was
+        to be told of that yet (``incidents.wait_before``), nobody is told of either.
         """
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:

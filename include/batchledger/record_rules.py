@@ -105,6 +105,9 @@ class SequenceRule:
     before it stays so. Without, a restart is a repetition. The first number that is ever seen of a key opens no gap:
     what was before the reading began, nobody can know.
 
+    A record that lacks its number, or a column of its key, is counted. When no record that would be published has them,
+    all their numbers are missing; without any number and any record there is nothing to judge.
+
     Live batches only are judged, without what ``Deduplication`` drops. A rewind forgets the numbers of its pipeline.
 
     Known limits. A producer that sends its first number twice seems to restart. A late record of an earlier numbering

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from batchledger.batch import Attempt, RecordOrigin
+from batchledger.batch import Attempt, Batch, RecordOrigin
 from batchledger.checking import (
     CheckResult,
     FailedRecord,
@@ -19,11 +19,13 @@ from batchledger.checking import (
     OnFailure,
     Outcome,
     Severity,
+    Suite,
     list_failed,
 )
 from batchledger.offsets import describe_ranges, merge_ranges
 from batchledger.pipeline import Platform
 from batchledger.ports import CheckedBatch, RowChecks
+from batchledger.source_identity import require_same_topics
 
 logger = logging.getLogger(__name__)
 
@@ -50,27 +52,35 @@ class RowAudit:
 def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
     """Judge the rows that would be published, and set aside those that fail a check of that policy.
 
-    Raises StagingLostError, and ServiceUnavailableError when records that are to be set aside cannot be read now.
+    What an earlier audit of the attempt has set aside stays so, whatever the checks are by now, and is told.
+
+    Raises StagingLostError, ServiceUnavailableError when records that are to be set aside cannot be read now, and
+    TopicChangedError when they are not those of the topic that was staged.
     """
+    earlier = platform.evidence.list_set_aside(attempt)
+    if earlier:
+        # Whoever has set them aside may have died before their rows were gone.
+        platform.sink.remove_staged(attempt, merge_ranges(each.range for each in earlier))
+    judged = _judge_and_set_aside(platform, attempt)
+    set_aside = platform.evidence.list_set_aside(attempt) if judged else earlier
+    results = [_tell_set_aside(each, set_aside, earlier, attempt.batch) for each in judged]
+    return RowAudit((*results, *_tell_unasked(results, set_aside, attempt.batch)), len(set_aside))
+
+
+def _judge_and_set_aside(platform: Platform, attempt: Attempt) -> Sequence[JudgedCheck]:
     if platform.make_row_checks is None:
-        return RowAudit()
+        return ()
     checks = platform.make_row_checks()
     judged = _judge(platform, attempt, checks)
     for _ in range(ROUNDS):
         failing = [each for each in judged if _is_to_be_set_aside(each.result)]
         if not failing:
-            break
+            return judged
         refusal = _set_aside(platform, attempt, failing)
         if refusal:
-            judged = [_refuse(each, refusal) for each in judged]
-            break
+            return [_refuse(each, refusal) for each in judged]
         judged = _judge(platform, attempt, checks)
-    else:
-        judged = [_refuse(each, f"rows still fail after {ROUNDS} rounds of setting aside") for each in judged]
-    set_aside = platform.evidence.list_set_aside(attempt)
-    pipeline = attempt.batch.pipeline
-    results = [_tell_set_aside(each.name_examples(pipeline), set_aside, pipeline) for each in judged]
-    return RowAudit(tuple(results), len(set_aside))
+    return [_refuse(each, f"rows still fail after {ROUNDS} rounds of setting aside") for each in judged]
 
 
 def _judge(platform: Platform, attempt: Attempt, checks: RowChecks) -> Sequence[JudgedCheck]:
@@ -100,6 +110,8 @@ def _set_aside(platform: Platform, attempt: Attempt, failing: Sequence[JudgedChe
         records = platform.evidence.read_quarantine(attempt.batch)
     else:
         records = platform.source.read_records(ranges, MOST_BYTES_SET_ASIDE)
+        # A topic that was created anew under the name would have given other records for the same offsets.
+        require_same_topics(platform, attempt.batch)
     missing = platform.evidence.set_aside(attempt, failed, records)
     if missing:
         return (
@@ -119,11 +131,59 @@ def _refuse(judged: JudgedCheck, refusal: str) -> JudgedCheck:
     return replace(judged, result=replace(judged.result, on_failure=OnFailure.BLOCK).with_note(refusal))
 
 
-def _tell_set_aside(result: CheckResult, set_aside: Sequence[FailedRecord], pipeline: str) -> CheckResult:
+def _tell_set_aside(
+    judged: JudgedCheck, set_aside: Sequence[FailedRecord], earlier: Sequence[FailedRecord], batch: Batch
+) -> CheckResult:
     """Say of a check which records were set aside for it: it has failed, although what is left passes."""
-    records = [each for each in set_aside if result.name in each.checks]
+    result = judged.name_examples(batch.pipeline)
+    records = _set_aside_for(result.name, set_aside)
     if not records or result.outcome is Outcome.NOT_RUN:
         return result
     told = replace(result, outcome=Outcome.FAILED).with_observed(set_aside=len(records))
     noted = told.with_note(f"{len(records):,} records did not pass and were set aside")
-    return noted.with_offenders(pipeline, [Offender(each.range) for each in records[:OFFENDERS_SHOWN]])
+    before = len(_set_aside_for(result.name, earlier))
+    if before:
+        noted = noted.with_note(
+            f"{before:,} of them by an earlier audit of this attempt, as the check was then. {_start_afresh(batch)}"
+        )
+    return noted.with_offenders(batch.pipeline, _name(records))
+
+
+def _tell_unasked(
+    results: Sequence[CheckResult], set_aside: Sequence[FailedRecord], batch: Batch
+) -> Sequence[CheckResult]:
+    """Say which records lie aside for checks that the pipeline file does not ask for any more."""
+    asked = {each.name for each in results}
+    names = dict.fromkeys(name for each in set_aside for name in each.checks if name not in asked)
+    told = []
+    for name in names:
+        records = _set_aside_for(name, set_aside)
+        detail = (
+            f"{len(records):,} records were set aside by an earlier audit of this attempt, and the pipeline file does "
+            f"not ask for the check any more. {_start_afresh(batch)}"
+        )
+        result = CheckResult(
+            name,
+            Outcome.FAILED,
+            detail,
+            {"set_aside": len(records)},
+            suite=Suite.PIPELINE,
+            on_failure=OnFailure.QUARANTINE,
+        )
+        told.append(result.with_offenders(batch.pipeline, _name(records)))
+    return told
+
+
+def _start_afresh(batch: Batch) -> str:
+    return (
+        "They stay aside for this attempt; until it is published, all records are judged anew with: "
+        f"batchledger run {batch.pipeline} --batch {batch.batch_id}"
+    )
+
+
+def _set_aside_for(check: str, set_aside: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
+    return [each for each in set_aside if check in each.checks]
+
+
+def _name(records: Sequence[FailedRecord]) -> Sequence[Offender]:
+    return [Offender(each.range) for each in records[:OFFENDERS_SHOWN]]

@@ -16,6 +16,8 @@ from batchledger.accounting import (
     balance_batch,
     classify_holes,
     combine_witnesses,
+    count_classes,
+    find_unexplained,
 )
 from batchledger.batch import (
     Attempt,
@@ -23,8 +25,6 @@ from batchledger.batch import (
     BatchState,
     DeliveryMode,
     Lane,
-    LogState,
-    Position,
     RecordOrigin,
     blocked,
     fenced_by,
@@ -32,7 +32,7 @@ from batchledger.batch import (
     not_judged,
     stage_again,
 )
-from batchledger.checking import CheckResult, Offender, Outcome
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     AuditOutdatedError,
@@ -44,7 +44,7 @@ from batchledger.errors import (
     TargetRefusedError,
 )
 from batchledger.facts import BatchFacts
-from batchledger.offsets import describe_ranges
+from batchledger.offsets import OffsetRange, describe_ranges
 from batchledger.ownership import (
     ask_outcome,
     drop_staging,
@@ -60,18 +60,17 @@ from batchledger.planning import (
     check_source,
 )
 from batchledger.plans import plan
-from batchledger.ports import Ledger
 from batchledger.record_rules import DuplicatePolicy
 from batchledger.replay import (
     check_quarantined,
     check_readable,
 )
 from batchledger.row_audit import OFFENDERS_SHOWN, judge_rows, require_usable_checks
+from batchledger.source_identity import look_at_source, positions_of, require_same_topics, topics_of
 
 logger = logging.getLogger(__name__)
 
 AUDITS_WHILE_PUBLISHING = 5
-ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -80,7 +79,11 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     if is_published_by(batch, run):
         return batch
     _check_before_reading(platform, batch)
-    require_usable_checks(platform)
+    # Another attempt would take from a blocked batch what a person may accept, and from a staged one what its run may
+    # publish. Of a planned one nothing is lost: there a refusal counts as a failure of an attempt, and people are told.
+    is_empty = batch.state is BatchState.PLANNED
+    if not is_empty:
+        require_usable_checks(platform)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -88,10 +91,12 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         drop_staging(platform, Attempt(batch, attempt.number - 1, run))
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
+        if is_empty:
+            require_usable_checks(platform)
         staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:
             # A topic that was created anew while it was being read would have given other records for the same offsets.
-            check_identity(*_look_at_source(platform, batch))
+            require_same_topics(platform, batch)
         platform.crash("staging_sealed")
         platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
@@ -213,9 +218,7 @@ def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
         raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
     _require_staging(attempt, facts)
     checks = platform.make_auditor().judge(facts)
-    if not all(check.passed for check in checks):
-        checks = _with_offenders(checks, platform, attempt, facts)
-    checks = (*checks, *rows.results)
+    checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)
     try:
         batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
     except FencedError:
@@ -294,74 +297,64 @@ def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> B
 def _gather_facts(platform: Platform, attempt: Attempt) -> BatchFacts:
     """Put together everything that is judged, of one staged attempt."""
     batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
-    ranges = _gather_ranges(platform, attempt)
+    ranges, unexplained_holes = _gather_ranges(platform, attempt)
     facts = BatchFacts(
         ranges=ranges,
         balances=balance_batch(ranges, rules.holes, rules.has_transform),
         reported=ledger.load_reported_rows(attempt),
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
+        unexplained_holes=unexplained_holes,
     )
     if batch.lane is Lane.REPLAY:
         return facts
-    facts = replace(facts, positions=_positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
+    facts = replace(facts, positions=positions_of(batch, ledger), published=tuple(ledger.find_published(batch)))
     if rules.sequence is None:
         return facts
     return replace(facts, numbers=platform.sink.count_numbers(attempt), severity_of_numbers=rules.sequence.severity)
 
 
-def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[RangeFacts, ...]:
-    """Put together what was read, what was staged, and what a second read says of the offsets without a record."""
+def _gather_ranges(platform: Platform, attempt: Attempt) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
+    """Put together what was read, what was staged, and what a second read says of the offsets without a record.
+
+    Beside the facts come the holes that the pipeline does not allow for.
+    """
     seen, staged = platform.evidence.summarise(attempt), platform.sink.summarise_staging(attempt)
     holes = platform.evidence.find_holes(attempt)
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
     if holes and attempt.batch.origin is RecordOrigin.KAFKA:
-        counts = classify_holes([each.range for each in seen], holes, platform.source.look_into(holes))
+        by_class = classify_holes(holes, platform.source.look_into(holes))
+        counts = count_classes([each.range for each in seen], by_class)
+        holes = find_unexplained(by_class, platform.rules.holes)
         # Another topic under the name would have told of other records.
-        check_identity(*_look_at_source(platform, attempt.batch))
-    return combine_witnesses(seen, staged, counts)
+        require_same_topics(platform, attempt.batch)
+    return combine_witnesses(seen, staged, counts), tuple(holes)
 
 
 def _check_before_reading(platform: Platform, batch: Batch) -> None:
     if batch.origin is RecordOrigin.QUARANTINE:
         check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
         return
-    positions, log = _look_at_source(platform, batch)
+    positions, log = look_at_source(platform, batch)
     if batch.lane is Lane.LIVE:
-        check_source(batch.pipeline, positions, log, _topics_of(batch))
+        check_source(batch.pipeline, positions, log, topics_of(batch))
     else:
         check_identity(positions, log)
         check_readable(batch, log)
 
 
-def _look_at_source(platform: Platform, batch: Batch) -> tuple[tuple[Position, ...], LogState]:
-    return _positions_of(batch, platform.ledger), platform.source.read_log(_topics_of(batch))
-
-
-def _topics_of(batch: Batch) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.partition.topic for each in batch.ranges))
-
-
-def _positions_of(batch: Batch, ledger: Ledger) -> tuple[Position, ...]:
-    concerned = {each.partition for each in batch.ranges}
-    return tuple(position for position in ledger.load_positions(batch.pipeline) if position.partition in concerned)
-
-
 def _with_offenders(
     checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: BatchFacts
 ) -> tuple[CheckResult, ...]:
-    holes = platform.evidence.find_holes(attempt)[:OFFENDERS_SHOWN]
-    found = {
-        IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in holes],
-        IntegrityCheck.NO_PUBLISHED_OFFSETS: [
-            Offender(each.range, f"of batch {each.batch_id}") for each in facts.published
-        ],
-        IntegrityCheck.BALANCE_CLOSES: [Offender(each.range) for each in facts.balances if not each.is_closed],
-        **platform.sink.find_offenders(attempt, OFFENDERS_SHOWN),
-    }
-    by_name = {check.value: offenders[:OFFENDERS_SHOWN] for check, offenders in found.items()}
+    """Let each check that failed name what fails it; nothing is asked about the others, which may cost seconds."""
+    failed = {IntegrityCheck(each.name) for each in checks if each.outcome is Outcome.FAILED}
+    if not failed:
+        return tuple(checks)
+    known = facts.name_offenders()
+    found = {**known, **platform.sink.find_offenders(attempt, failed - known.keys(), OFFENDERS_SHOWN)}
+    by_name = {check.value: found.get(check, ())[:OFFENDERS_SHOWN] for check in failed}
     pipeline = attempt.batch.pipeline
-    return tuple(each if each.passed else each.with_offenders(pipeline, by_name.get(each.name, ())) for each in checks)
+    return tuple(each.with_offenders(pipeline, by_name.get(each.name, ())) for each in checks)
 
 
 def _block(platform: Platform, attempt: Attempt, refusal: CheckResult) -> BatchledgerError:

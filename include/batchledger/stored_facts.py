@@ -3,29 +3,58 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from batchledger.batch import Batch
-from batchledger.checking import CheckResult
+from batchledger.batch import Batch, BatchState
+from batchledger.checking import CheckResult, Outcome
+from batchledger.incidents import Key
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """One batch with the checks of its present attempt.
+    """One batch with the checks of its newest attempt that was judged, which is ``judged_attempt``.
 
     ``failures_in_a_row`` counts the newest attempts that failed or were superseded, up to the last one that came to a
-    result; one that is at work does not count. ``is_accepted`` is whether a person has accepted the batch as it is.
+    result; one that is at work does not count. ``blocked_since`` is when an attempt was blocked last.
+    ``is_accepted`` is whether a person has accepted the judged attempt as it is.
     """
 
     batch: Batch
     checks: tuple[CheckResult, ...] = ()
+    judged_attempt: int | None = None
     failures_in_a_row: int = 0
     blocked_since: datetime | None = None
+    is_accepted: bool = False
+
+    @property
+    def is_taken_again(self) -> bool:
+        """Whether a newer attempt than the judged one was opened, of which nothing is known yet."""
+        return self.judged_attempt is not None and self.judged_attempt < self.batch.attempt
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the batch is blocked, or was until an attempt took it again that nobody has judged yet."""
+        is_bad = any(each.blocks and each.outcome is Outcome.FAILED for each in self.checks)
+        return self.batch.state is BatchState.BLOCKED or (self.is_taken_again and is_bad and not self.is_accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIncident:
+    """An incident that is not over, and what has become of its batch, where it is about one."""
+
+    key: Key
+    batch_id: int | None = None
+    batch_state: BatchState | None = None
     is_accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFacts:
-    """The open batches of both lanes without dry runs, the newest published live one, and when it was published."""
+    """The open batches of both lanes without dry runs, and the newest published one of each lane.
+
+    ``published_at`` is when a live batch was published last, and ``known_since`` when the pipeline first planned.
+    """
 
     open_batches: tuple[BatchFacts, ...] = ()
-    newest_published: BatchFacts | None = None
+    newest_published: tuple[BatchFacts, ...] = ()
     published_at: datetime | None = None
+    known_since: datetime | None = None
+    open_incidents: tuple[OpenIncident, ...] = ()

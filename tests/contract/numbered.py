@@ -64,7 +64,7 @@ class Numbered:
 
     def name(self, attempt: Attempt, limit: int = 20) -> tuple[list[str], list[str]]:
         """The records beside new gaps, and those that repeat a number."""
-        found = self.warehouse.sink.find_offenders(attempt, limit)
+        found = self.warehouse.sink.find_offenders(attempt, IntegrityCheck, limit)
         missing, repeated = (
             found[each] for each in (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
         )

@@ -282,7 +282,8 @@ def test_key_column_that_the_rows_do_not_have_is_refused_before_anything_is_writ
 
 def offenders_of(warehouse: Warehouse, attempt: Attempt, limit: int = 20) -> list[str]:
     """The duplicates that a check would name."""
-    return [str(each) for each in warehouse.sink.find_offenders(attempt, limit)[IntegrityCheck.NO_DUPLICATE_MESSAGES]]
+    check = IntegrityCheck.NO_DUPLICATE_MESSAGES
+    return [str(each) for each in warehouse.sink.find_offenders(attempt, [check], limit)[check]]
 
 
 def test_duplicates_are_named_with_the_records_that_came_first(store: Warehouse) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from batchledger.batch import BatchState, Decision, DecisionKind
 from batchledger.checking import Severity
-from batchledger.incidents import Condition, Event, IncidentKind, Notification, wait_after
+from batchledger.incidents import Condition, Event, Findings, IncidentKind, Notification, wait_after
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.stored_facts import StoredFacts
 from tests.contract import life
@@ -20,6 +20,7 @@ FIRST, SECOND = OffsetRange(ORDERS_0, 0, 3), OffsetRange(ORDERS_0, 3, 5)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 ALL_KINDS = frozenset(IncidentKind)
+NOTHING = Findings((), ALL_KINDS)
 ANA = Decision("ana@host", "seen")
 
 
@@ -32,7 +33,7 @@ def blocked(warehouse: Warehouse) -> Condition:
 
 
 def settle(warehouse: Warehouse, *found: Condition, now: datetime = NOON, channels: tuple[str, ...] = ("ops",)) -> None:
-    warehouse.incidents.settle(warehouse.pipeline, found, ALL_KINDS, channels, now)
+    warehouse.incidents.settle(warehouse.pipeline, Findings(found, ALL_KINDS), channels, now)
 
 
 def claim_all(warehouse: Warehouse, channel: str = "ops", now: datetime = NOON) -> Iterator[Notification]:
@@ -46,15 +47,15 @@ def test_incident_is_kept_as_it_was_found_and_ends_once(warehouse: Warehouse, bl
     settle(warehouse, newer, now=NOON + MINUTE)
     (incident,) = warehouse.incidents.list_open(warehouse.pipeline)
     assert (incident.condition, incident.opened_at, incident.seen_at) == (newer, NOON, NOON + MINUTE)
-    settled = warehouse.incidents.settle(warehouse.pipeline, [], ALL_KINDS, ["ops"], NOON + 2 * MINUTE)
+    settled = warehouse.incidents.settle(warehouse.pipeline, NOTHING, ["ops"], NOON + 2 * MINUTE)
     assert [each.ended_at for each in settled.ended] == [NOON + 2 * MINUTE]
     assert list(warehouse.incidents.list_open(warehouse.pipeline)) == []
-    assert not warehouse.incidents.settle(warehouse.pipeline, [], ALL_KINDS, ["ops"], NOON + 3 * MINUTE).ended
+    assert not warehouse.incidents.settle(warehouse.pipeline, NOTHING, ["ops"], NOON + 3 * MINUTE).ended
 
 
 def test_incident_of_a_kind_that_was_not_looked_for_stays(warehouse: Warehouse, blocked: Condition) -> None:
     settle(warehouse, blocked)
-    warehouse.incidents.settle(warehouse.pipeline, [], {IncidentKind.LAG}, ["ops"], NOON + MINUTE)
+    warehouse.incidents.settle(warehouse.pipeline, Findings((), frozenset({IncidentKind.LAG})), ["ops"], NOON + MINUTE)
     assert [each.condition for each in warehouse.incidents.list_open(warehouse.pipeline)] == [blocked]
 
 
@@ -156,14 +157,16 @@ def test_facts_follow_the_life_of_a_batch(warehouse: Warehouse) -> None:
     assert abs(datetime.now(UTC) - facts.blocked_since) < MINUTE
     attempt = life.stage(warehouse, batch, "run-2")
     (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
-    assert (facts.batch.attempt, facts.checks, facts.blocked_since) == (2, (), None)
+    assert (facts.batch.attempt, facts.judged_attempt, facts.checks) == (2, 1, (life.FAILED,))
+    assert facts.is_blocked
     life.audit(warehouse, attempt)
+    (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
+    assert (facts.judged_attempt, facts.checks, facts.is_blocked) == (2, (life.PASSED,), False)
     life.publish(warehouse, attempt)
     stored = warehouse.incidents.load_facts(warehouse.pipeline)
     assert stored.open_batches == ()
-    assert stored.newest_published is not None
-    assert (stored.newest_published.batch.batch_id, stored.newest_published.checks) == (batch.batch_id, (life.PASSED,))
-    assert not stored.newest_published.is_accepted
+    (newest,) = stored.newest_published
+    assert (newest.batch.batch_id, newest.checks, newest.is_accepted) == (batch.batch_id, (life.PASSED,), False)
     assert stored.published_at is not None
     assert abs(datetime.now(UTC) - stored.published_at) < MINUTE
 
@@ -196,14 +199,93 @@ def test_batch_that_a_person_has_accepted_says_so(warehouse: Warehouse) -> None:
     life.audit(warehouse, attempt, life.FAILED)
     warehouse.decisions.accept(attempt, ANA)
     life.publish(warehouse, attempt)
-    newest = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
-    assert newest is not None
+    (newest,) = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
     assert (newest.is_accepted, newest.checks) == (True, (life.FAILED,))
 
 
 def test_newest_published_batch_is_one_that_somebody_executed(warehouse: Warehouse) -> None:
     attempt = life.take_to_published(warehouse, FIRST)
     warehouse.decisions.give_up(warehouse.pipeline, [SECOND], DecisionKind.SKIP, ANA)
-    newest = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
-    assert newest is not None
+    (newest,) = warehouse.incidents.load_facts(warehouse.pipeline).newest_published
     assert newest.batch.batch_id == attempt.batch.batch_id
+
+
+def test_newest_batch_of_each_lane_is_known_and_only_the_live_one_makes_the_pipeline_fresher(
+    warehouse: Warehouse,
+) -> None:
+    live = life.take_to_published(warehouse, FIRST)
+    published_at = warehouse.incidents.load_facts(warehouse.pipeline).published_at
+    again = life.take_replay_to_audited(warehouse, FIRST)
+    life.publish(warehouse, again)
+    stored = warehouse.incidents.load_facts(warehouse.pipeline)
+    assert [each.batch.batch_id for each in stored.newest_published] == [live.batch.batch_id, again.batch.batch_id]
+    assert stored.published_at == published_at is not None
+
+
+def test_pipeline_that_has_published_nothing_is_known_since_its_first_plan(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    stored = warehouse.incidents.load_facts(warehouse.pipeline)
+    assert (stored.newest_published, stored.published_at) == ((), None)
+    assert stored.known_since is not None
+    assert abs(batch.planned_at - stored.known_since) < MINUTE
+
+
+def test_open_incident_comes_with_what_has_become_of_its_batch(warehouse: Warehouse, blocked: Condition) -> None:
+    batch = life.store(warehouse, FIRST)
+    attempt = life.stage(warehouse, batch)
+    life.audit(warehouse, attempt, life.FAILED)
+    lost = Condition(warehouse.pipeline, IncidentKind.LOSS, "", Severity.CRITICAL, "lost")
+    settle(warehouse, replace(blocked, batch_id=batch.batch_id), lost)
+
+    def states() -> list[tuple[str, BatchState | None, bool]]:
+        tracked = warehouse.incidents.load_facts(warehouse.pipeline).open_incidents
+        return [(each.key[1], each.batch_state, each.is_accepted) for each in tracked]
+
+    assert states() == [("blocked", BatchState.BLOCKED, False), ("loss", None, False)]
+    warehouse.decisions.accept(attempt, ANA)
+    assert states() == [("blocked", BatchState.AUDITED, True), ("loss", None, False)]
+    settle(warehouse)
+    assert states() == []
+
+
+def test_channel_that_is_named_later_is_told_of_what_goes_on_once(warehouse: Warehouse, blocked: Condition) -> None:
+    """A mistyped channel would otherwise have swallowed the incident."""
+    settle(warehouse, blocked, channels=("opps",))
+    for number in (1, 2):
+        settle(warehouse, blocked, now=NOON + number * MINUTE, channels=("ops",))
+    (claimed,) = claim_all(warehouse, "ops", NOON + 2 * MINUTE)
+    assert (claimed.event, claimed.incident.opened_at) == (Event.OPENED, NOON)
+    warehouse.incidents.mark_sent(claimed, NOON + 2 * MINUTE)
+    settle(warehouse, now=NOON + 3 * MINUTE, channels=("ops",))
+    assert [each.event for each in claim_all(warehouse, "ops", NOON + 3 * MINUTE)] == [Event.ENDED]
+
+
+def test_ending_is_kept_and_told(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked)
+    (opened,) = claim_all(warehouse)
+    warehouse.incidents.mark_sent(opened, NOON)
+    over = replace(NOTHING, endings={blocked.key: "discarded"})
+    (ended,) = warehouse.incidents.settle(warehouse.pipeline, over, ["ops"], NOON + MINUTE).ended
+    assert ended.ending == "discarded"
+    (claimed,) = claim_all(warehouse, now=NOON + MINUTE)
+    assert claimed.incident == ended
+
+
+def test_blip_of_the_source_is_told_to_nobody(warehouse: Warehouse) -> None:
+    unreachable = Condition(warehouse.pipeline, IncidentKind.UNREACHABLE, "", Severity.WARNING, "no broker answers")
+    settle(warehouse, unreachable)
+    assert list(claim_all(warehouse)) == []
+    settle(warehouse, now=NOON + 5 * MINUTE)
+    assert list(claim_all(warehouse, now=NOON + 5 * MINUTE)) == []
+
+
+def test_source_that_two_looks_a_minute_apart_could_not_ask_is_told_and_so_is_its_end(warehouse: Warehouse) -> None:
+    unreachable = Condition(warehouse.pipeline, IncidentKind.UNREACHABLE, "", Severity.WARNING, "no broker answers")
+    told = []
+    for seconds, found in ((0, [unreachable]), (59, [unreachable]), (60, [unreachable]), (61, [])):
+        now = NOON + timedelta(seconds=seconds)
+        settle(warehouse, *found, now=now)
+        for claimed in claim_all(warehouse, now=now):
+            told.append((seconds, claimed.event))
+            warehouse.incidents.mark_sent(claimed, now)
+    assert told == [(60, Event.OPENED), (61, Event.ENDED)]

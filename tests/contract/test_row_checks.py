@@ -1,10 +1,14 @@
 """What the ports promise to the checks of a pipeline file: rows to look at, records to set aside, history."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from time import monotonic
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
@@ -18,10 +22,12 @@ from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import RecentBatch, RowsToCheck
 from batchledger.record_rules import Deduplication, Upsert
+from batchledger.sinks.staging import rows_table
 from tests.contract import life
-from tests.contract.warehouses import Warehouse
+from tests.contract.warehouses import Warehouse, open_postgres
 from tests.fakes.database import Coordinate
 from tests.fakes.work import ROW_SCHEMA
+from tests.support import wait_until
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FIRST, OTHER = OffsetRange(ORDERS_0, 0, 4), OffsetRange(ORDERS_1, 10, 12)
@@ -138,6 +144,40 @@ def test_setting_aside_again_changes_nothing(warehouse: Warehouse) -> None:
         set_aside(warehouse, attempt)
     assert list(warehouse.evidence.list_set_aside(attempt)) == ASIDE
     assert [each.quarantined for each in warehouse.evidence.summarise(attempt)] == [2, 1]
+
+
+def test_twins_that_set_aside_at_the_same_time_both_succeed(warehouse_dsn: str) -> None:
+    """S4: both find that there is no table of such rows yet."""
+    for warehouse in open_postgres(warehouse_dsn):
+        attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
+        with ThreadPoolExecutor() as threads, psycopg.connect(warehouse_dsn) as gate:
+            gate.execute(sql.SQL("lock table {}").format(rows_table(attempt)))
+            twins = [threads.submit(set_aside, warehouse, attempt) for _ in range(2)]
+            wait_until(partial(are_waiting, warehouse_dsn, attempt, 2))
+            gate.commit()
+        assert [each.result() for each in twins] == [None, None]
+        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3), StagedRange(OTHER, 1, 1)]
+
+
+def are_waiting(dsn: str, attempt: Attempt, expected: int) -> bool:
+    query = "select count(*) from pg_locks where relation = %s::regclass and not granted"
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(query, [rows_table(attempt).as_string()]).fetchall() == [(expected,)]
+
+
+@pytest.mark.timeout(60)
+def test_many_records_are_set_aside_in_seconds(warehouse_dsn: str) -> None:
+    """Compared one by one with those that lie there, or with each range of rows, 30,000 would take minutes."""
+    everything = OffsetRange(ORDERS_0, 0, 60_000)
+    many = [FailedRecord(ORDERS_0, offset, ("odd",)) for offset in range(0, 60_000, 2)]
+    for warehouse in open_postgres(warehouse_dsn):
+        attempt = life.stage(warehouse, life.store(warehouse, everything))
+        started = monotonic()
+        assert not warehouse.evidence.set_aside(attempt, many, records_of(many))
+        warehouse.sink.remove_staged(attempt, [each.range for each in many])
+        assert monotonic() - started < 20
+        assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(everything, 30_000, 30_000)]
+        assert list(warehouse.evidence.list_set_aside(attempt)) == many
 
 
 def test_nothing_is_set_aside_when_a_record_is_missing(warehouse: Warehouse) -> None:

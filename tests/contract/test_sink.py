@@ -36,7 +36,7 @@ def test_empty_staging_has_a_count_for_every_range(warehouse: Warehouse) -> None
 
 def find_offenders(warehouse: Warehouse, attempt: Attempt, limit: int) -> dict[IntegrityCheck, list[str]]:
     """What each check names, as people read it."""
-    found = warehouse.sink.find_offenders(attempt, limit)
+    found = warehouse.sink.find_offenders(attempt, IntegrityCheck, limit)
     return {check: [str(each) for each in offenders] for check, offenders in found.items()}
 
 
@@ -66,7 +66,7 @@ def test_i6_looking_at_staging_changes_nothing(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     for _ in range(2):
         assert list(warehouse.sink.summarise_staging(attempt)) == [StagedRange(FIRST, 3, 3)]
-        warehouse.sink.find_offenders(attempt, 10)
+        warehouse.sink.find_offenders(attempt, IntegrityCheck, 10)
 
 
 def test_s75_rows_of_tasks_that_were_not_accepted_are_removed(warehouse: Warehouse) -> None:

@@ -1,5 +1,7 @@
 """The pipelines as people run them: a real Airflow, triggered through the API that its Trigger button uses."""
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -9,7 +11,7 @@ from batchledger.batch import BatchState
 from tests.conftest import TestServices
 from tests.e2e.runs import PATIENT, run_to_the_end, task_states
 from tests.endpoints import free_port, serve_webhook
-from tests.support import Workplace
+from tests.support import TestPipeline, Workplace
 
 pytestmark = PATIENT
 
@@ -70,15 +72,64 @@ def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowAp
     )
 
 
+def connect(airflow: AirflowApi, urls: Mapping[str, str]) -> None:
+    """Define connections for webhooks, as a person does in Airflow."""
+    for connection_id, url in urls.items():
+        connection = {"connection_id": connection_id, "conn_type": "http", "host": url}
+        airflow.client.post("/api/v2/connections", json=connection).raise_for_status()
+
+
+def read_ledger(pipeline: TestPipeline) -> dict[str, list[tuple[Any, ...]]]:
+    """What the ledger holds of the only batch of a pipeline, but for names, numbers and times."""
+    statements = {
+        "batch": "select state, attempt, reported_rows, published_at is not null from batchledger.batch "
+        "where pipeline = %s",
+        "attempt": "select a.number, a.outcome, a.error from batchledger.attempt a "
+        "join batchledger.batch using (batch_id) where pipeline = %s",
+        "range": "select partition, offsets::text, published_live, accepted, unexplained from batchledger.batch_range "
+        "where pipeline = %s order by 1",
+        "check": "select c.name, c.outcome, c.severity, c.attempt from batchledger.check_result c "
+        "join batchledger.batch using (batch_id) where pipeline = %s order by 1",
+        "position": "select partition, next_offset from batchledger.position where pipeline = %s order by 1",
+    }
+    return {name: pipeline.query(statement, pipeline.name) for name, statement in statements.items()}
+
+
+def test_run_beside_endpoints_that_fail_leaves_what_a_run_without_alerts_leaves(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """One endpoint is down, one holds the connection for as long as one likes, one answers 500; another one is told."""
+    check = {"type": "expect_column_values_to_be_between", "column": "number", "max_value": 5, "severity": "warning"}
+    with serve_webhook() as working, serve_webhook() as slow, serve_webhook() as broken:
+        slow.may_answer.clear()
+        broken.status = 500
+        urls = {
+            "e2e_down": f"http://127.0.0.1:{free_port()}/",
+            "e2e_slow": slow.url,
+            "e2e_broken": broken.url,
+            "e2e_working": working.url,
+        }
+        connect(airflow, urls)
+        alone = workplace.create(checks=[check])
+        beside = workplace.create(checks=[check], alerts=list(urls))
+        for pipeline in (alone, beside):
+            pipeline.send(30)
+            (run,) = run_to_the_end(airflow, pipeline)
+            assert (run.state, task_states(airflow, pipeline, run)["report"]) == ("success", "success")
+            pipeline.assert_exact()
+        assert read_ledger(beside) == read_ledger(alone)
+        assert [state for state, *_ in read_ledger(beside)["batch"]] == ["published"]
+        title = f"[batchledger] {beside.name}: check failed — expect_column_values_to_be_between(number)"
+        assert (working.titles, slow.titles, broken.titles) == ([title], [], [])
+
+
 def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
     """The connections are Airflow's; one of them leads nowhere, which fails no task."""
     with serve_webhook() as endpoint:
         urls = {"e2e_ops": endpoint.url, "e2e_gone": f"http://127.0.0.1:{free_port()}/"}
-        for connection_id, url in urls.items():
-            connection = {"connection_id": connection_id, "conn_type": "http", "host": url}
-            airflow.client.post("/api/v2/connections", json=connection).raise_for_status()
+        connect(airflow, urls)
         pipeline = workplace.create(alerts=list(urls))
         pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
         (run,) = run_to_the_end(airflow, pipeline)

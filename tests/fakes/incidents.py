@@ -1,7 +1,7 @@
 """The Incidents port in memory."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -9,17 +9,17 @@ from batchledger.batch import Batch, BatchState, DecisionKind, Lane
 from batchledger.checking import permit_publication
 from batchledger.incidents import (
     ChannelFailure,
-    Condition,
     Event,
+    Findings,
     Incident,
-    IncidentKind,
     Notification,
     Settlement,
     choose_channels,
     settle,
     wait_after,
+    wait_before,
 )
-from batchledger.stored_facts import BatchFacts, StoredFacts
+from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredNotification, Tables
 
 
@@ -33,36 +33,38 @@ class MemoryIncidents:
         """See the port."""
         tables = self.database.committed
         mine = [each for each in tables.batches.values() if each.batch.pipeline == pipeline]
-        live = [each for each in mine if each.batch.lane is Lane.LIVE and each.published_at and each.batch.attempt]
-        newest = max(live, key=lambda each: each.published_at or datetime.min, default=None)  # noqa: DTZ901
+        newest = [found for lane in Lane if (found := _find_newest(mine, lane))]
+        live = next((each for each in newest if each.batch.lane is Lane.LIVE), None)
         return StoredFacts(
             tuple(_facts(tables, each) for each in mine if not each.batch.state.is_final and not each.batch.is_dry_run),
-            _facts(tables, newest) if newest else None,
-            newest.published_at if newest else None,
+            tuple(_facts(tables, each) for each in newest),
+            live.published_at if live else None,
+            min((each.batch.planned_at for each in mine), default=None),
+            tuple(_track(tables, each) for each in _list_open(tables, pipeline)),
         )
 
     def settle(
         self,
         pipeline: str,
-        found: Sequence[Condition],
-        looked_for: Collection[IncidentKind],
+        findings: Findings,
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
         """See the port."""
         with self.database.transaction() as tables:
-            settlement = settle(_list_open(tables, pipeline), found, looked_for, now)
-            for condition in settlement.opened:
-                number = len(tables.incidents) + 1
-                tables.incidents[number] = Incident(number, condition, now, now)
-                for channel in choose_channels(condition, channels):
-                    _notify(tables, number, channel, Event.OPENED, now)
-            for incident in (*settlement.continued, *settlement.ended):
+            settlement = settle(_list_open(tables, pipeline), findings, now)
+            first = len(tables.incidents) + 1
+            opened = [Incident(first + at, each, now, now) for at, each in enumerate(settlement.opened)]
+            for incident in (*opened, *settlement.continued, *settlement.ended):
                 tables.incidents[incident.incident_id] = incident
-            ended = {each.incident_id for each in settlement.ended}
-            for each in list(tables.notifications.values()):
-                if each.incident_id in ended:
-                    _notify(tables, each.incident_id, each.channel, Event.ENDED, now)
+            for incident in (*opened, *settlement.continued):
+                due_at = max(now, incident.opened_at + wait_before(incident.condition.kind))
+                told = {(each.incident_id, each.channel) for each in tables.notifications.values()}
+                for channel in choose_channels(incident.condition, channels):
+                    if (incident.incident_id, channel) not in told:
+                        _notify(tables, incident.incident_id, channel, Event.OPENED, due_at)
+            for incident in settlement.ended:
+                _notify_of_end(tables, incident, now)
             return settlement
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
@@ -119,7 +121,17 @@ def _list_open(tables: Tables, pipeline: str) -> list[Incident]:
 
 
 def _notify(tables: Tables, incident_id: int, channel: str, event: Event, now: datetime) -> None:
-    tables.notifications[len(tables.notifications) + 1] = StoredNotification(incident_id, channel, event, now)
+    number = max(tables.notifications, default=0) + 1
+    tables.notifications[number] = StoredNotification(incident_id, channel, event, now)
+
+
+def _notify_of_end(tables: Tables, incident: Incident, now: datetime) -> None:
+    for number, each in list(tables.notifications.items()):
+        if each.incident_id == incident.incident_id:
+            if wait_before(incident.condition.kind) and not each.tries:
+                del tables.notifications[number]
+            else:
+                _notify(tables, incident.incident_id, each.channel, Event.ENDED, now)
 
 
 def _describe_failure(channel: str, failed: Sequence[StoredNotification]) -> ChannelFailure:
@@ -129,14 +141,33 @@ def _describe_failure(channel: str, failed: Sequence[StoredNotification]) -> Cha
 
 def _facts(tables: Tables, stored: StoredBatch) -> BatchFacts:
     batch = stored.batch
-    accepted = {each.batch_id for each in tables.decisions.values() if each.kind == DecisionKind.ACCEPT}
+    judged = max((number for batch_id, number in tables.checks if batch_id == batch.batch_id), default=None)
     return BatchFacts(
         batch,
-        tables.checks.get((batch.batch_id, batch.attempt), ()),
+        tables.checks.get((batch.batch_id, judged), ()) if judged else (),
+        judged,
         _count_failures(tables, batch),
         stored.opened_at if batch.state is BatchState.BLOCKED else None,
-        batch.batch_id in accepted,
+        judged is not None and _is_accepted(tables, batch.batch_id, judged),
     )
+
+
+def _is_accepted(tables: Tables, batch_id: int, attempt: int) -> bool:
+    accepted = (each for each in tables.decisions.values() if each.kind == DecisionKind.ACCEPT)
+    return any((each.batch_id, each.after["attempt"]) == (batch_id, attempt) for each in accepted)
+
+
+def _find_newest(batches: Sequence[StoredBatch], lane: Lane) -> StoredBatch | None:
+    published = [each for each in batches if each.batch.lane is lane and each.published_at and each.batch.attempt]
+    return max(published, key=lambda each: each.published_at or datetime.min, default=None)  # noqa: DTZ901
+
+
+def _track(tables: Tables, incident: Incident) -> OpenIncident:
+    batch_id = incident.condition.batch_id
+    if batch_id is None:
+        return OpenIncident(incident.condition.key)
+    batch = tables.batches[batch_id].batch
+    return OpenIncident(incident.condition.key, batch_id, batch.state, _is_accepted(tables, batch_id, batch.attempt))
 
 
 def _count_failures(tables: Tables, batch: Batch) -> int:

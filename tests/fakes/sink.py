@@ -1,7 +1,7 @@
 """The Sink port in memory; it shares the ledger's database, as the PostgreSQL sink does."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -122,7 +122,9 @@ class MemorySink:
             for number, each in enumerate(attempt.batch.ranges)
         ]
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
         tables = self.database.committed
         rows = tables.staging[_key(attempt)].rows
@@ -130,7 +132,7 @@ class MemorySink:
         times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
         repeated = sorted(coordinate for coordinate, count in times.items() if count > 1)
         outside = sorted({coordinate_of(row) for row in rows if _range_of(row, attempt) is None})
-        return {
+        found = {
             IntegrityCheck.NO_DUPLICATE_OFFSETS: [offender_at(each) for each in repeated[:limit]],
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [offender_at(each) for each in outside[:limit]],
             IntegrityCheck.NO_DUPLICATE_MESSAGES: [
@@ -138,6 +140,7 @@ class MemorySink:
             ],
             **self._name_numbers(tables, attempt, limit),
         }
+        return {check: offenders for check, offenders in found.items() if check in checks}
 
     def count_numbers(self, attempt: Attempt) -> NumberFacts | None:
         """See the port."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import IntegrityCheck
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck
 from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -120,9 +120,6 @@ class MemoryStager:
         return {**columns, DELETED_COLUMN: record.value is None} if is_deleting else columns
 
 
-_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
-
-
 @dataclass(frozen=True)
 class MemoryAuditor:
     """See the port. ``ignored`` checks pass whatever they find: a negative control."""
@@ -152,19 +149,26 @@ class MemoryAuditor:
             IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
             IntegrityCheck.NO_PUBLISHED_OFFSETS: f"published: {facts.published}" if facts.published else "",
             IntegrityCheck.NO_DUPLICATE_MESSAGES: f"{messages} records repeat a message" if messages else "",
-            IntegrityCheck.NO_MISSING_NUMBERS: f"{numbers.missing} numbers are missing" if numbers.missing else "",
+            IntegrityCheck.NO_MISSING_NUMBERS: f"{facts.missing_numbers} numbers are missing"
+            if facts.missing_numbers
+            else "",
             IntegrityCheck.NO_REPEATED_NUMBERS: f"{numbers.repeated} numbers repeat" if numbers.repeated else "",
             IntegrityCheck.STAGED_AS_REPORTED: (
                 f"reported {facts.reported}, found {staged}" if staged != facts.reported - facts.set_aside else ""
             ),
         }
+        empty = CHECKS_OF_NUMBERS if facts.numbers is not None and not facts.numbers.series else frozenset()
         return [
             CheckResult(
                 check.value,
-                Outcome.FAILED if fault and check not in self.ignored else Outcome.PASSED,
+                Outcome.FAILED
+                if fault and check not in self.ignored
+                else Outcome.EMPTY
+                if check in empty
+                else Outcome.PASSED,
                 fault or "nothing found",
                 {"fault": fault},
-                facts.severity_of_numbers if check in _OF_NUMBERS else Severity.CRITICAL,
+                facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL,
             )
             for check, fault in faults.items()
         ]

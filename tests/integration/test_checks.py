@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from tests.support import TestPipeline, Workplace
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "column": "amount"}
 RECENT = {"type": "expect_batch_rows_to_be_near_recent", "min_ratio": 0.5}
+SCHEMA = "message_id string, number int, amount double, name string"
 NAME = "expect_column_values_to_not_be_null(amount)"
 
 
@@ -33,6 +34,7 @@ def produce(pipeline: TestPipeline, count: int, changes: Mapping[int, Mapping[st
             "message_id": f"{pipeline.name}-{start + index}",
             "number": index,
             "amount": index / 4,
+            "name": f"n{index % 5}",
             **changes.get(index, {}),
         }
         for index in range(count)
@@ -58,12 +60,15 @@ def coordinates(pipeline: TestPipeline, offsets: Iterable[int]) -> list[str]:
     return [f"{pipeline.name}[0]@{each}" for each in offsets]
 
 
-def test_nullable_that_turned_null_blocks_with_its_coordinates_and_the_clean_twin_passes(workplace: Workplace) -> None:
-    pipeline = workplace.create(partitions=1, checks=[NOT_NULL])
+@pytest.mark.parametrize("column", ["amount", "name"], ids=["number", "text"])
+def test_nullable_that_turned_null_blocks_with_its_coordinates_and_the_clean_twin_passes(
+    workplace: Workplace, column: str
+) -> None:
+    pipeline = workplace.create(partitions=1, checks=[{**NOT_NULL, "column": column}], source={"schema": SCHEMA})
     produce(pipeline, 50)
     run(pipeline, "clean twin")
     assert [each.outcome for each in own_checks(pipeline)] == [Outcome.PASSED]
-    produce(pipeline, 50, {3: {"amount": None}, 40: {"amount": None}})
+    produce(pipeline, 50, {3: {column: None}, 40: {column: None}})
     with pytest.raises(BatchBlockedError, match="2 of 50 do not pass"):
         run(pipeline, "fault")
     (check,) = own_checks(pipeline)
@@ -71,12 +76,13 @@ def test_nullable_that_turned_null_blocks_with_its_coordinates_and_the_clean_twi
     assert pipeline.count_target_rows() == 50
 
 
-def test_without_the_check_the_same_fault_is_published(workplace: Workplace) -> None:
+@pytest.mark.parametrize("column", ["amount", "name"], ids=["number", "text"])
+def test_without_the_check_the_same_fault_is_published(workplace: Workplace, column: str) -> None:
     """The negative control."""
-    pipeline = workplace.create(partitions=1)
-    produce(pipeline, 50, {3: {"amount": None}, 40: {"amount": None}})
+    pipeline = workplace.create(partitions=1, source={"schema": SCHEMA})
+    produce(pipeline, 50, {3: {column: None}, 40: {column: None}})
     run(pipeline, "nobody looks")
-    assert pipeline.query("select count(*) from {target} where amount is null") == [(2,)]
+    assert pipeline.query(f"select count(*) from {{target}} where {column} is null") == [(2,)]  # noqa: S608
 
 
 def test_failing_rows_are_set_aside_with_the_bytes_of_their_records_and_the_rest_is_published(
@@ -95,7 +101,10 @@ def test_failing_rows_are_set_aside_with_the_bytes_of_their_records_and_the_rest
         'select "offset", key, value, headers, error from batchledger.quarantine where pipeline = %s order by "offset"',
         pipeline.name,
     )
-    sent = [json.dumps({"message_id": pipeline.sent[at], "number": at, "amount": None}).encode() for at in (3, 40)]
+    sent = [
+        json.dumps({"message_id": pipeline.sent[at], "number": at, "amount": None, "name": f"n{at % 5}"}).encode()
+        for at in (3, 40)
+    ]
     headers = [{"key": "trace", "value": "/w=="}]
     reason = f"check {NAME}: the row does not pass it"
     assert kept == [(at, b"\x00key", value, headers, reason) for at, value in zip((3, 40), sent, strict=True)]
@@ -181,16 +190,26 @@ def test_volume_that_drops_to_a_hundredth_is_found(workplace: Workplace, checks:
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "negative control"])
-def test_numbers_that_are_distributed_otherwise_are_found(workplace: Workplace, is_checked: bool) -> None:
-    drift = {"type": "expect_column_distribution_to_stay_near_recent", "column": "amount", "max_distance": 0.3}
-    pipeline = workplace.create(partitions=1, checks=[drift] if is_checked else [])
+@pytest.mark.parametrize(
+    "change",
+    [lambda index: {"amount": 20 + index / 4}, lambda _: {"amount": None}, lambda _: {"name": None}],
+    ids=["other numbers", "numbers turned null", "texts turned null"],
+)
+def test_values_that_are_distributed_otherwise_are_found(
+    workplace: Workplace, is_checked: bool, change: Callable[[int], Mapping[str, Any]]
+) -> None:
+    (column,) = change(0)
+    drift = {"type": "expect_column_distribution_to_stay_near_recent", "column": column, "max_distance": 0.3}
+    checks = [drift] if is_checked else []
+    pipeline = workplace.create(partitions=1, checks=checks, source={"schema": SCHEMA})
     for number in range(6):
         produce(pipeline, 100)
         run(pipeline, f"usual {number}")
     if is_checked:
         assert own_checks(pipeline)[0].outcome is Outcome.PASSED
-    produce(pipeline, 100, {index: {"amount": 20 + index / 4} for index in range(100)})
-    assert_found(pipeline, "the distance of the values to those of 6 batches before" if is_checked else None)
+    produce(pipeline, 100, {index: change(index) for index in range(100)})
+    reason = "the distance of the values to those of 6|100.0% of the rows have no number, usually 0.0%"
+    assert_found(pipeline, reason if is_checked else None)
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "negative control"])

@@ -292,17 +292,38 @@ def test_class_of_ones_own_judges_rows(warehouse: PostgresWarehouse, tmp_path: P
     assert found.failing == (OffsetRange(ORDERS, 9, 10),)
 
 
+MANY = 120
+
+
+def drift_of(column: str) -> RequestedCheck:
+    return RequestedCheck(
+        "drift", "expect_column_distribution_to_stay_near_recent", {"column": column, "max_distance": 0.3}
+    )
+
+
 def observed_by(warehouse: PostgresWarehouse, check: RequestedCheck, attempt: Attempt) -> list[RecentBatch]:
     """A history of five batches like this one."""
     (judged,) = judge(warehouse, attempt, check)
     assert judged.result.outcome is Outcome.EMPTY
-    return [RecentBatch(number, 20, {check.name: judged.result.observed}) for number in range(5)]
+    return [RecentBatch(number, MANY, {check.name: judged.result.observed}) for number in range(5)]
+
+
+def stage_again(
+    warehouse: PostgresWarehouse, attempt: Attempt, alter: Callable[[Row], Row], count: int = MANY
+) -> Attempt:
+    """Stage other rows of the same batch."""
+    batch = warehouse.ledger.open_attempt(attempt.batch.batch_id, "again").batch
+    rows = pa.RecordBatch.from_pylist([alter(row(offset)) for offset in range(count)], schema=SCHEMA)
+    return life.stage(warehouse, batch, "again", rows=rows)
 
 
 @pytest.mark.parametrize(
     ("column", "alter"),
     [
-        ("amount", lambda each: {**each, "amount": each["amount"] + 15}),
+        ("amount", lambda each: {**each, "amount": each["amount"] + 90}),
+        ("amount", lambda each: {**each, "amount": None}),
+        ("amount", lambda each: {**each, "amount": float("nan")}),
+        ("amount", lambda each: {**each, "amount": each["amount"] if each["is_late"] else None}),
         ("number", lambda each: {**each, "number": each["number"] * 100}),
         ("name", lambda each: {**each, "name": "all the same"}),
         ("is_late", lambda each: {**each, "is_late": True}),
@@ -312,17 +333,38 @@ def observed_by(warehouse: PostgresWarehouse, check: RequestedCheck, attempt: At
 def test_distribution_that_has_drifted_is_found_and_the_same_one_passes(
     warehouse: PostgresWarehouse, column: str, alter: Callable[[Row], Row]
 ) -> None:
-    check = RequestedCheck(
-        "drift", "expect_column_distribution_to_stay_near_recent", {"column": column, "max_distance": 0.3}
-    )
-    attempt = stage(warehouse, {})
+    check, attempt = drift_of(column), stage(warehouse, {}, count=MANY)
     recent = observed_by(warehouse, check, attempt)
     (same,) = judge(warehouse, attempt, check, recent=recent)
     assert same.result.outcome is Outcome.PASSED, same.result.detail
-    again = warehouse.ledger.open_attempt(attempt.batch.batch_id, "drifted").batch
-    rows = pa.RecordBatch.from_pylist([alter(row(offset)) for offset in range(20)], schema=SCHEMA)
-    (drifted,) = judge(warehouse, life.stage(warehouse, again, "drifted", rows=rows), check, recent=recent)
+    (drifted,) = judge(warehouse, stage_again(warehouse, attempt, alter), check, recent=recent)
     assert drifted.result.outcome is Outcome.FAILED, drifted.result.detail
+
+
+def test_batch_whose_numbers_are_null_is_history_too(warehouse: PostgresWarehouse) -> None:
+    """Else batches that are accepted as they are would use the history up."""
+    check, attempt = drift_of("amount"), stage(warehouse, {}, lambda each: {**each, "amount": None}, count=MANY)
+    recent = observed_by(warehouse, check, attempt)
+    (same,) = judge(warehouse, attempt, check, recent=recent)
+    assert (same.result.outcome, same.result.detail) == (Outcome.EMPTY, "nothing to judge: no row has a number")
+    (drifted,) = judge(warehouse, stage_again(warehouse, attempt, lambda each: each), check, recent=recent)
+    assert drifted.result.outcome is Outcome.FAILED, drifted.result.detail
+    assert "0.0% of the rows have no number, usually 100.0%" in drifted.result.detail
+
+
+def test_percentiles_of_few_numbers_are_not_kept_because_they_are_values_of_records(
+    warehouse: PostgresWarehouse,
+) -> None:
+    check, attempt = drift_of("amount"), stage(warehouse, {9: {"amount": 471123.0}}, count=99)
+    recent = observed_by(warehouse, check, attempt)
+    assert {name: each for name, each in recent[0].observed["drift"].items() if name != "nulls"} == {}
+    (same,) = judge(warehouse, attempt, check, recent=recent)
+    assert same.result.detail == "nothing to judge: 0 earlier batches of 100 numbers or more, 5 are needed"
+    turned_null = stage_again(warehouse, attempt, lambda each: {**each, "amount": None}, 99)
+    (drifted,) = judge(warehouse, turned_null, check, recent=recent)
+    assert drifted.result.outcome is Outcome.FAILED, drifted.result.detail
+    said = json.dumps([[each.result.detail, each.result.observed, each.result.validation] for each in (same, drifted)])
+    assert "471123" not in said
 
 
 @pytest.mark.parametrize(("age", "outcome"), [(59, Outcome.PASSED), (61, Outcome.FAILED)])

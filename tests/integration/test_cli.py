@@ -70,7 +70,7 @@ def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(wor
     history = ask("batch", str(published[0]["batch_id"]))
     assert [each["unexplained"] for each in history["ranges"]] == [0, 0]
     assert [each["outcome"] for each in history["attempts"]] == ["published"]
-    assert all(check["passed"] for check in history["checks"])
+    assert {check["outcome"] for check in history["checks"]} == {"passed"}
     assert ask("verify", pipeline.name)["holds"]
     assert ask("run", pipeline.name) == []
     assert ask("run", pipeline.name, "--batch", str(published[0]["batch_id"])) == []

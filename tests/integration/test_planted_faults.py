@@ -151,27 +151,66 @@ def test_control_without_its_protection_the_fault_is_not_found(workplace: Workpl
         assert_found(pipeline, fault)
 
 
+RESTART = Fault(ONCE, DROPPED, "7.1 7.2", "7.3 7.2", "7.3 7.4", "no_duplicate_messages", ["3 (repeats 1)"])
+
+
+def create_and_crash(workplace: Workplace, file: Mapping[str, Any]) -> TestPipeline:
+    """A pipeline whose process died when it had committed ``before``."""
+    pipeline = create(workplace, file)
+    send(pipeline, RESTART.before)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(pipeline.platform(CrashOnce("committed")), "dies")
+    return pipeline
+
+
 def test_message_that_a_restarted_producer_sends_again_after_a_crash_of_the_platform_is_found(
     workplace: Workplace,
 ) -> None:
     """Both forget what they were about, and the ledger does not."""
-    fault = Fault(ONCE, DROPPED, "", "", "", "no_duplicate_messages", ["3 (repeats 1)"])
-    pipeline = create(workplace, ONCE)
-    send(pipeline, "7.1 7.2")
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(pipeline.platform(CrashOnce("committed")), "dies")
-    send(pipeline, "7.3 7.2")
-    batch_id = assert_found(pipeline, fault)
+    pipeline = create_and_crash(workplace, RESTART.file)
+    send(pipeline, RESTART.planted)
+    batch_id = assert_found(pipeline, RESTART)
     done = batchledger("accept", str(batch_id), "--reason", "the producer was restarted")
     assert done.returncode == 0, done.stderr
     assert pipeline.count_target_rows() == 3
     assert verify_pipeline(pipeline.config).holds
 
 
+def test_clean_twin_of_a_restarted_producer_passes_after_a_crash_of_the_platform(workplace: Workplace) -> None:
+    pipeline = create_and_crash(workplace, RESTART.file)
+    send(pipeline, RESTART.twin)
+    assert {each["outcome"] for each in checks_of(take(pipeline).batch_id).values()} == {"passed"}
+    assert pipeline.count_target_rows() == 4
+
+
+def test_control_without_its_protection_the_restarted_producer_is_not_found(workplace: Workplace) -> None:
+    pipeline = create_and_crash(workplace, RESTART.unprotected)
+    send(pipeline, RESTART.planted)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        assert_found(pipeline, RESTART)
+
+
+@pytest.mark.parametrize(
+    ("rules", "before", "records", "late"),
+    [(NUMBERED, "7.1 7.3", "7.2 7.4", 1), (NUMBERED, "7.1 7.2", "7.3 7.4", 0), ({}, "7.1 7.3", "7.2 7.4", None)],
+    ids=["late", "clean twin", "negative control"],
+)
+def test_record_that_is_late_is_told_with_the_gap_that_it_fills(
+    workplace: Workplace, rules: Mapping[str, Any], before: str, records: str, late: int | None
+) -> None:
+    file = {"sequence": {**rules["sequence"], "severity": "warning"}} if rules else {}
+    pipeline = create(workplace, file, before)
+    send(pipeline, records)
+    check = checks_of(take(pipeline).batch_id).get("no_missing_numbers")
+    assert (check and check["observed"]["late"]) == late
+    assert ("late 1" in check["detail"] if check else False) is bool(late)
+    assert pipeline.count_target_rows() == 4
+
+
 def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> None:
     pipeline = create(workplace, FROM_ONE, "7.1 7.2 8.1 8.2")
     send(pipeline, "8.3 8.5")
-    with pytest.raises(BatchBlockedError, match="device_id 8: 4 missing before 5") as blocked:
+    with pytest.raises(BatchBlockedError, match="4 missing before 5") as blocked:
         take(pipeline)
     batchledger("accept", str(blocked.value.fields["batch_id"]), "--reason", "one record is late")
     send(pipeline, "7.3 7.1 7.2 8.4 8.6")
@@ -185,6 +224,23 @@ def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> Non
         ("[7]", 2, "{[1,3)}"),
         ("[8]", 1, "{[1,7)}"),
     ]
+
+
+@pytest.mark.parametrize("rules", [NUMBERED, {}], ids=["found", "negative control"])
+def test_numbers_that_turned_null_block_their_batch(workplace: Workplace, rules: Mapping[str, Any]) -> None:
+    pipeline = create(workplace, rules, "7.1 7.2")
+    pipeline.send_raw((0, json.dumps({"message_id": each, "device_id": 7, "sequence": 3}).encode()) for each in "abc")
+    if not rules:
+        take(pipeline)
+        return
+    with pytest.raises(BatchBlockedError) as blocked:
+        take(pipeline)
+    checks = checks_of(int(blocked.value.fields["batch_id"]))
+    assert checks["no_missing_numbers"]["observed"]["coordinates"] == [
+        f"{pipeline.name}[0] 2..5 (no record has a number)"
+    ]
+    assert checks["no_repeated_numbers"]["outcome"] == "empty"
+    assert pipeline.count_target_rows() == 2
 
 
 def test_numbers_go_on_after_a_crash_at_every_end_of_a_publication(workplace: Workplace) -> None:
@@ -209,17 +265,22 @@ def test_sequence_that_only_warns_publishes_what_has_a_gap(workplace: Workplace)
     assert pipeline.count_target_rows() == 2
 
 
-def test_poison_record_is_set_aside_at_its_coordinates_and_the_others_pass(workplace: Workplace) -> None:
+@pytest.mark.parametrize("is_poison", [True, False], ids=["poison", "clean twin"])
+def test_poison_record_is_set_aside_at_its_coordinates_and_the_others_pass(
+    workplace: Workplace, is_poison: bool
+) -> None:
+    value = POISON if is_poison else b'{"message_id": "fine"}'
     pipeline = create(workplace, {})
     send(pipeline, "7.1")
-    pipeline.send_raw([(0, POISON)])
+    pipeline.send_raw([(0, value)])
     send(pipeline, "7.2")
-    batch = take(pipeline)
-    (balance,) = ask("batch", str(batch.batch_id))["ranges"]
-    assert (balance["accepted"], balance["quarantined"], balance["unexplained"]) == (2, 1, 0)
+    shown = ask("batch", str(take(pipeline).batch_id))
+    (balance,) = shown["ranges"]
+    assert (balance["accepted"], balance["quarantined"], balance["unexplained"]) == (3 - is_poison, is_poison, 0)
+    assert {each["outcome"] for each in shown["checks"]} == {"passed"}
     (record,) = ask("records", pipeline.name, f"{pipeline.name}[0]@1")["records"]
-    assert (record["value"], record["offset"]) == (POISON.decode(), 1)
-    assert record["quarantined"]
+    assert (record["value"], record["offset"]) == (value.decode(), 1)
+    assert bool(record["quarantined"]) is is_poison
 
 
 def test_control_poison_record_that_vanishes_on_its_way_to_quarantine_leaves_the_balance_open(

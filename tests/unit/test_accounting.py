@@ -19,7 +19,9 @@ from batchledger.accounting import (
     balance_range,
     classify_holes,
     combine_witnesses,
+    count_classes,
     describe_holes,
+    find_unexplained,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -177,6 +179,12 @@ def test_witnesses_of_different_ranges_are_never_joined() -> None:
         combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [], [])
 
 
+def classify(
+    ranges: Sequence[OffsetRange], holes: Sequence[OffsetRange], found: HoleEvidence
+) -> tuple[HoleCounts, ...]:
+    return count_classes(ranges, classify_holes(holes, found))
+
+
 def evidence(
     committed: Sequence[int] = (), aborted: Sequence[int] = (), log_start: int = 0, is_compacted: bool = False
 ) -> HoleEvidence:
@@ -195,24 +203,24 @@ def hole(start: int, until: int) -> OffsetRange:
 
 def test_hole_with_a_record_that_only_read_uncommitted_shows_is_aborted_and_one_with_none_is_a_marker() -> None:
     """The example of ``classify_holes``."""
-    counts = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3, 4]))
+    counts = classify([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3, 4]))
     assert counts == (HoleCounts(aborted=2, markers=1),)
 
 
 def test_hole_without_any_record_in_a_compacted_topic_is_compacted() -> None:
-    counts = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3], is_compacted=True))
+    counts = classify([hole(0, 10)], [hole(3, 6)], evidence(aborted=[3], is_compacted=True))
     assert counts == (HoleCounts(aborted=1, compacted=2),)
 
 
 def test_committed_record_that_the_stage_step_did_not_return_is_never_explained() -> None:
-    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(committed=[3, 4, 5]))
+    (counts,) = classify([hole(0, 10)], [hole(3, 6)], evidence(committed=[3, 4, 5]))
     assert counts == HoleCounts(unread=3)
     facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
     assert [balance_range(facts, policy, has_transform=True).unexplained for policy in HolePolicy] == [3, 3, 3]
 
 
 def test_hole_that_expired_before_it_could_be_looked_into_is_never_explained() -> None:
-    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], evidence(aborted=[5], log_start=5))
+    (counts,) = classify([hole(0, 10)], [hole(3, 6)], evidence(aborted=[5], log_start=5))
     assert counts == HoleCounts(expired=2, aborted=1)
     facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
     assert balance_range(facts, HolePolicy.COMPACTED, has_transform=False).unexplained == 2
@@ -225,7 +233,7 @@ def test_compacted_hole_is_explained_only_where_compaction_is_declared() -> None
 
 
 def test_holes_are_counted_with_the_range_that_they_lie_in() -> None:
-    counts = classify_holes([hole(0, 10), hole(10, 20)], [hole(8, 10), hole(10, 11)], evidence(aborted=[9, 10]))
+    counts = classify([hole(0, 10), hole(10, 20)], [hole(8, 10), hole(10, 11)], evidence(aborted=[9, 10]))
     assert counts == (HoleCounts(aborted=1, markers=1), HoleCounts(aborted=1))
 
 
@@ -237,7 +245,7 @@ def test_every_hole_is_in_exactly_one_class(fates: list[str], log_start: int) ->
         fate: [offset for offset, each in enumerate(fates) if each == fate and offset >= log_start] for fate in fates
     }
     known = evidence(found.get("committed", []), found.get("aborted", []), log_start)
-    (counts,) = classify_holes([hole(0, len(fates))], holes, known)
+    (counts,) = classify([hole(0, len(fates))], holes, known)
     assert counts == HoleCounts(
         aborted=len(found.get("aborted", [])),
         markers=len(found.get("nothing", [])),
@@ -259,9 +267,18 @@ def test_holes_are_described_by_class_and_those_that_nothing_explains_with_what_
 
 def test_hole_of_a_topic_whose_settings_may_not_be_read_is_explained_only_where_either_kind_is_allowed() -> None:
     found = replace(evidence(aborted=[3]), topics_of_unknown_policy=frozenset({"orders"}))
-    (counts,) = classify_holes([hole(0, 10)], [hole(3, 6)], found)
+    (counts,) = classify([hole(0, 10)], [hole(3, 6)], found)
     assert counts == HoleCounts(aborted=1, unclear=2)
     facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=counts)
     unexplained = {policy: balance_range(facts, policy, has_transform=False).unexplained for policy in HolePolicy}
     assert unexplained == {HolePolicy.NONE: 3, HolePolicy.TRANSACTIONAL: 2, HolePolicy.COMPACTED: 0}
     assert "grant DESCRIBE_CONFIGS" in describe_holes([facts], [])
+
+
+def test_unexplained_holes_are_those_of_the_classes_that_the_pipeline_does_not_declare() -> None:
+    by_class = classify_holes([hole(3, 7), hole(8, 10)], evidence(aborted=[3], committed=[8]))
+    assert {policy: find_unexplained(by_class, policy) for policy in HolePolicy} == {
+        HolePolicy.NONE: [hole(3, 7), hole(8, 10)],
+        HolePolicy.TRANSACTIONAL: [hole(8, 9)],
+        HolePolicy.COMPACTED: [hole(8, 9)],
+    }

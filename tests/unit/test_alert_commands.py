@@ -1,16 +1,19 @@
 """``batchledger alerts``: listing is the default, and what is shown is whole."""
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from batchledger import alert_display
+from batchledger import alert_commands, alert_display
 from batchledger.alerting import Told
 from batchledger.checking import Severity
 from batchledger.cli import app
+from batchledger.errors import ServiceUnavailableError
 from batchledger.incidents import Condition, Incident, IncidentKind, Settlement
 from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
 
@@ -85,10 +88,10 @@ Show = Callable[[], Any]
             lambda: alert_display.show_open([OPEN.incident]),
             ["flights", "blocked — no_unexplained_holes", "11-21 12:00"],
         ),
-        (lambda: alert_display.show_alerts({"flights": []}, as_json=False), ["No incident has been found."]),
+        (lambda: alert_display.show_alerts({"flights": []}, {}, as_json=False), ["No incident has been found."]),
         (
             lambda: alert_display.show_told(
-                {"flights": Told(Settlement((CONDITION,), (), ()), 2, (("ops", "answered 500"),))}, as_json=False
+                {"flights": Told(Settlement((CONDITION,), (), ()), 2, (("ops", "answered 500"),))}, {}, as_json=False
             ),
             ["flights 1 1 0 2 ops: answered 500"],
         ),
@@ -99,3 +102,32 @@ def test_what_else_is_shown(show: Show, parts: list[str], capsys: pytest.Capture
     show()
     shown = " ".join(capsys.readouterr().out.split())
     assert not [part for part in parts if part not in shown]
+
+
+@pytest.mark.parametrize("command", ["list", "send"])
+def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """What was done of the others is printed; one that is named fails as a whole."""
+    pipelines = [SimpleNamespace(name=name) for name in ("clicks", "flights")]
+
+    def visit(pipeline: str, result: object) -> Any:
+        if pipeline == "clicks":
+            raise ServiceUnavailableError("the warehouse does not answer")
+        return result
+
+    monkeypatch.setattr(
+        alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
+    )
+    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
+    monkeypatch.setattr("batchledger.alerting.report", lambda name, _: visit(name, Told(Settlement(), 2)))
+    monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
+    monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)
+    done = CliRunner().invoke(app, ["alerts", command, "--json"])
+    flights, clicks = json.loads(done.stdout)
+    assert (done.exit_code, flights["pipeline"]) == (1, "flights")
+    assert clicks == {"pipeline": "clicks", "error": "the warehouse does not answer"}
+    assert "clicks could not be looked at" in " ".join(CliRunner().invoke(app, ["alerts", command]).stdout.split())
+    assert CliRunner().invoke(app, ["alerts", command, "clicks"]).exit_code == 1
+    assert CliRunner().invoke(app, ["alerts", command, "flights"]).exit_code == 0

@@ -3,22 +3,26 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.alerting import Alerting, Told, report
-from batchledger.batch import BatchState
-from batchledger.checking import Severity
-from batchledger.conditions import Findings
+from batchledger import decisions, run_batch
+from batchledger.alerting import Alerting, Told, look, report, tell
+from batchledger.audit_facts import ask_proof
+from batchledger.batch import BatchState, Decision
+from batchledger.checks.ledger_audit import judge
 from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.incidents import ChannelFailure, Condition, IncidentKind
+from batchledger.incidents import ChannelFailure, IncidentKind
+from batchledger.ledger_audit import find_own
 from batchledger.messages import Links
 from batchledger.offsets import TopicPartition
 from batchledger.ports import Channel
+from batchledger.record_rules import SinkMode
+from batchledger.verification import Finding, Verification
+from batchledger.window import Coverage
 from batchledger.wiring import open_channel
 from tests.endpoints import (
     HOST,
@@ -37,7 +41,7 @@ from tests.fakes.world import PIPELINE, World, staged_twice
 
 ORDERS_0 = TopicPartition("orders", 0)
 BLOCKED = f"[batchledger] {PIPELINE}: blocked — no_duplicate_offsets, balance_closes"
-OVER = f"{BLOCKED}: over after 5 min"
+OVER = f"{BLOCKED}: over after 5 min, published"
 SECRET = "s3cret-payload"  # noqa: S105 -- what must not be told
 
 
@@ -55,9 +59,9 @@ class Desk:
     def incidents(self) -> MemoryIncidents:
         return MemoryIncidents(self.world.database)
 
-    def report(self, more: Findings | None = None) -> Told:
-        """Do what the report task does."""
-        alerting = Alerting(
+    @property
+    def alerting(self) -> Alerting:
+        return Alerting(
             PIPELINE,
             self.incidents,
             self.channels,
@@ -66,8 +70,23 @@ class Desk:
             channel_seconds=self.seconds,
             clock=lambda: self.now,
         )
-        self.told.append(report(self.world.process(), alerting, more))
+
+    def report(self) -> Told:
+        """Do what the report task does."""
+        self.told.append(report(self.world.process(), self.alerting))
         return self.told[-1]
+
+    def audit(self, *found: Finding) -> Told:
+        """Do what an audit does whose proof of the whole history has found this."""
+        proof = Verification(PIPELINE, SinkMode.APPEND, 1, 1, 3, 3, 0, 0, found)
+        questions = list(ask_proof(proof, Coverage()))
+        own = find_own(PIPELINE, questions, judge(questions), Coverage())
+        return tell(self.alerting, look(self.world.process(), self.alerting, self.now) + own, self.now)
+
+    def open(self) -> list[tuple[IncidentKind, str]]:
+        """The incidents that are not over."""
+        incidents = self.incidents.list_open(PIPELINE)
+        return [(each.condition.kind, each.condition.subject) for each in incidents]
 
     def wait(self, **duration: float) -> None:
         self.now += timedelta(**duration)
@@ -208,22 +227,93 @@ def test_channel_that_keeps_failing_is_told_through_the_others_and_so_is_its_rec
     assert desk.report().sent == 0
 
 
-def test_what_an_audit_finds_besides_is_told_and_does_not_contradict_the_look(desk: Desk) -> None:
-    """An audit that names a lag by partition would otherwise end the one of the runs, and they its own, for ever."""
+def test_channel_that_was_mistyped_costs_no_alert_once_its_name_is_right(desk: Desk, webhook: Webhook) -> None:
+    desk.channels = ("opps",)
+    desk.block()
+    desk.report()
+    desk.channels = ("ops",)
+    for _ in range(2):
+        desk.wait(minutes=1)
+        desk.report()
+    assert webhook.titles == [BLOCKED]
 
-    def condition(kind: IncidentKind, subject: str) -> Condition:
-        return Condition(PIPELINE, kind, subject, Severity.WARNING, kind)
 
-    found = (condition(IncidentKind.BLOCKED, "another name"), condition(IncidentKind.LEDGER_FINDING, "I1"))
-    audited = Findings(found, frozenset({IncidentKind.BLOCKED, IncidentKind.LEDGER_FINDING}))
+def test_channel_that_is_no_longer_named_is_not_said_to_deliver_again(desk: Desk, mailbox: Mailbox) -> None:
+    desk.channels = ("gone", "mail")
+    desk.block()
+    for _ in range(3):
+        desk.report()
+        desk.wait(minutes=10)
+    desk.channels = ("mail",)
+    desk.report()
+    failing = f"[batchledger] {PIPELINE}: alert channel gone does not deliver"
+    assert mailbox.titles == [BLOCKED, failing, f"{failing}: over after 10 min, the pipeline file no longer names it"]
+
+
+def test_runs_and_audits_do_not_end_what_the_other_has_found(desk: Desk) -> None:
+    """A finding of an audit is over with an audit that proves the same without it."""
+    wrong = Finding("I1", f"{ORDERS_0} 0..3", "no batch published them")
+    finding = (IncidentKind.LEDGER_FINDING, "published_ranges_meet")
+    blocked = (IncidentKind.BLOCKED, "batch 1")
     desk.channels = ()
     desk.block()
-    for more in (audited, None, audited):
-        desk.report(more)
+    for look_again in (lambda: desk.audit(wrong), desk.report, lambda: desk.audit(wrong)):
+        look_again()
+        assert set(desk.open()) >= {blocked}
         desk.wait(minutes=5)
-    assert [each.condition.subject for each in desk.incidents.list_open(PIPELINE)] == ["batch 1", "I1"]
-    desk.report(replace(audited, found=()))
-    assert [each.condition.subject for each in desk.incidents.list_open(PIPELINE)] == ["batch 1"]
+    assert [kind for kind, _ in desk.open()] == [blocked[0], finding[0]]
+    desk.audit()
+    assert desk.open() == [blocked]
+    desk.repair()
+    desk.wait(minutes=5)
+    desk.audit()
+    assert desk.open() == []
+
+
+def test_loss_is_not_over_because_the_topic_is_another_one_by_now(desk: Desk) -> None:
+    desk.channels = ()
+    desk.world.produce(ORDERS_0, 3)
+    run_batch.run_once(desk.world.process(), "run-1")
+    desk.world.produce(ORDERS_0, 3)
+    desk.world.broker.expire(ORDERS_0, before=5)
+    desk.report()
+    desk.world.broker.create_topic("orders", 1)
+    desk.wait(minutes=5)
+    desk.report()
+    assert [kind for kind, _ in desk.open()] == [IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED]
+
+
+def test_blocked_batch_is_not_over_while_the_attempt_that_takes_it_again_is_not_judged(
+    desk: Desk, webhook: Webhook
+) -> None:
+    desk.block()
+    desk.report()
+    run_batch.stage(desk.world.process(alter=staged_twice), 1, "run-2")
+    desk.wait(minutes=1)
+    desk.report()
+    (open_incident,) = desk.incidents.list_open(PIPELINE)
+    assert "attempt 2 has taken it again and is not judged yet" in open_incident.condition.lines
+    with pytest.raises(BatchBlockedError):
+        run_batch.audit(desk.world.process(), 1, "run-2")
+    desk.wait(minutes=1)
+    desk.report()
+    desk.repair()
+    desk.wait(minutes=3)
+    desk.report()
+    assert webhook.titles == [BLOCKED, OVER]
+
+
+def test_end_says_whether_a_person_accepted_or_discarded_the_batch(desk: Desk, webhook: Webhook) -> None:
+    for number, decide in enumerate((decisions.accept, decisions.discard), start=1):
+        desk.world.broker.append_holes(ORDERS_0, 1)
+        with pytest.raises(BatchBlockedError):
+            run_batch.run_once(desk.world.process(), f"run-{number}")
+        desk.report()
+        decide(desk.world.process(), number, Decision("ana", "known"))
+        desk.wait(minutes=5)
+        desk.report()
+    ends = [title.rpartition("over after ")[2] for title in webhook.titles if "over after" in title]
+    assert ends == ["5 min, accepted by a person and published", "5 min, discarded"]
 
 
 def test_incident_is_stored_before_anything_is_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,16 @@ import pytest
 from batchledger import run_batch
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Batch, BatchState, Lane, PartitionHealth
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
-from batchledger.conditions import Findings, find_conditions
-from batchledger.errors import BatchBlockedError, StagingError
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
+from batchledger.conditions import find_conditions
+from batchledger.errors import BatchBlockedError, ConfigurationError, StagingError
 from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Deadlines
-from batchledger.stored_facts import BatchFacts, StoredFacts
+from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 from tests.fakes.incidents import MemoryIncidents
+from tests.fakes.row_checks import RowTest
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -51,7 +52,7 @@ def state(batch_state: BatchState) -> Batch:
 
 
 def test_nothing_is_told_of_a_pipeline_that_has_caught_up() -> None:
-    assert find(StoredFacts((), BatchFacts(BATCH), NOW)).found == ()
+    assert find(StoredFacts((), (BatchFacts(BATCH),), NOW)).found == ()
 
 
 def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> None:
@@ -75,7 +76,7 @@ def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None
 
 
 def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
-    refusal = CheckResult(run_batch.ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
+    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
     told = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), (refusal,)),))))
     assert "a secret value" not in repr(told)
     assert told.lines[1].startswith("accepted_by_target: the table refuses the rows")
@@ -89,7 +90,7 @@ def test_batch_that_waits_too_long_for_a_person_is_told_besides(age: timedelta, 
 
 
 def test_warning_of_a_published_batch_is_told_under_the_name_of_the_check() -> None:
-    told = only(find(StoredFacts((), BatchFacts(BATCH, (NO_NULLS,)), NOW)))
+    told = only(find(StoredFacts((), (BatchFacts(BATCH, (NO_NULLS,)),), NOW)))
     assert (told.kind, told.subject, told.severity) == (IncidentKind.CHECK_FAILED, NO_NULLS.name, Severity.WARNING)
     assert told.title == "check failed — carrier_not_null"
     assert told.lines == ("batch 17 of orders is published", "carrier_not_null: 7 of 300 rows")
@@ -105,19 +106,59 @@ def test_warning_of_a_published_batch_is_told_under_the_name_of_the_check() -> N
     ids=["info", "passed", "empty"],
 )
 def test_what_is_only_recorded_is_not_told(check: CheckResult) -> None:
-    assert find(StoredFacts((), BatchFacts(BATCH, (check,)), NOW)).found == ()
+    assert find(StoredFacts((), (BatchFacts(BATCH, (check,)),), NOW)).found == ()
 
 
 def test_critical_check_of_a_published_batch_is_told_unless_a_person_has_accepted_it() -> None:
     published = BatchFacts(BATCH, (NO_HOLES,))
-    assert only(find(StoredFacts((), published, NOW))).severity is Severity.CRITICAL
-    assert find(StoredFacts((), replace(published, is_accepted=True), NOW)).found == ()
+    assert only(find(StoredFacts((), (published,), NOW))).severity is Severity.CRITICAL
+    assert find(StoredFacts((), (replace(published, is_accepted=True),), NOW)).found == ()
 
 
 def test_check_that_could_not_run_is_told_as_that_and_not_as_bad_data() -> None:
     broken = replace(NO_HOLES, outcome=Outcome.NOT_RUN, detail="column carrier does not exist")
     staged = BatchFacts(state(BatchState.STAGED), (broken,))
     assert only(find(StoredFacts((staged,)))).title == "check could not run — no_unexplained_holes"
+
+
+def test_check_that_had_nothing_to_judge_ends_nothing() -> None:
+    """The batch with the fault was published; of the next one no row was there to judge."""
+    key = ("orders", IncidentKind.CHECK_FAILED, NO_NULLS.name)
+    incident = OpenIncident(key, 17, BatchState.PUBLISHED)
+    for outcome, is_unknown, ending in (
+        (Outcome.EMPTY, True, "only recorded now"),
+        (Outcome.PASSED, False, "passed in batch 17"),
+    ):
+        newest = BatchFacts(BATCH, (replace(NO_NULLS, outcome=outcome),))
+        found = find(StoredFacts((), (newest,), NOW, open_incidents=(incident,)))
+        assert (key in found.unknown, found.endings[key]) == (is_unknown, ending)
+    gone = find(
+        StoredFacts((), (BatchFacts(BATCH, (replace(NO_HOLES, outcome=Outcome.PASSED),)),), NOW, NOW, (incident,))
+    )
+    assert (gone.unknown, gone.endings) == (frozenset(), {key: "not asked for any more"})
+
+
+def test_failed_check_of_a_replay_is_told_as_one_of_its_own() -> None:
+    """It says nothing of the live batches, and they nothing of it."""
+    replay = BatchFacts(replace(BATCH, batch_id=18, lane=Lane.REPLAY), (NO_NULLS,))
+    live = BatchFacts(BATCH, (replace(NO_NULLS, outcome=Outcome.PASSED),))
+    told = only(find(StoredFacts((), (live, replay), NOW)))
+    assert (told.subject, told.batch_id) == (f"{NO_NULLS.name}, batch 18", 18)
+
+
+def test_batch_that_was_taken_again_stays_blocked_until_it_is_judged() -> None:
+    blocked = BatchFacts(replace(state(BatchState.STAGED), attempt=3), (NO_HOLES,), 2, blocked_since=NOW - 2 * HOUR)
+    found = find(StoredFacts((blocked,)), deadlines=Deadlines(blocked=HOUR)).found
+    assert [each.kind for each in found] == [IncidentKind.BLOCKED, IncidentKind.BLOCKED_TOO_LONG]
+    assert all("attempt 3 has taken it again and is not judged yet" in each.lines for each in found)
+    assert find(StoredFacts((replace(blocked, is_accepted=True),))).found == ()
+    assert find(StoredFacts((replace(blocked, judged_attempt=3),))).found == (), "judged, and not blocked"
+
+
+def test_check_that_could_not_run_is_told_until_an_attempt_is_judged() -> None:
+    broken = replace(NO_HOLES, outcome=Outcome.NOT_RUN, detail="column carrier does not exist")
+    taken_again = BatchFacts(replace(state(BatchState.PLANNED), attempt=3), (broken,), 2)
+    assert only(find(StoredFacts((taken_again,)))).title == "check could not run — no_unexplained_holes"
 
 
 @pytest.mark.parametrize(("failures", "is_told"), [(1, False), (2, True), (5, True)])
@@ -129,11 +170,18 @@ def test_repeated_failure_is_told_from_the_second_attempt_on(failures: int, is_t
 
 @pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
 def test_freshness_is_the_time_since_the_last_publication(age: timedelta, is_told: bool) -> None:
-    stored = StoredFacts((), BatchFacts(BATCH), NOW - age)
+    stored = StoredFacts((), (BatchFacts(BATCH),), NOW - age)
     assert [each.kind for each in find(stored, deadlines=Deadlines(freshness=HOUR)).found] == (
         [IncidentKind.FRESHNESS] if is_told else []
     )
     assert find(StoredFacts(), deadlines=Deadlines(freshness=HOUR)).found == ()
+
+
+@pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
+def test_pipeline_that_has_never_published_is_stale_since_its_first_plan(age: timedelta, is_told: bool) -> None:
+    found = find(StoredFacts(known_since=NOW - age), deadlines=Deadlines(freshness=HOUR)).found
+    assert [each.kind for each in found] == [IncidentKind.FRESHNESS] * is_told
+    assert all("nothing was published since the first plan" in each.lines[0] for each in found)
 
 
 @pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
@@ -185,6 +233,8 @@ def test_what_could_not_be_asked_was_not_looked_for() -> None:
     assert not unknown & (threats | source)
     assert source <= lost
     assert not lost & threats
+    changed = find(health=PipelineHealth("orders", PipelineState.SOURCE_CHANGED, "another topic", None)).looked_for
+    assert changed & (source | threats) == {IncidentKind.SOURCE_CHANGED}, "nobody knows what the old topic has lost"
     assert find().looked_for == unknown | source | threats
     assert {IncidentKind.BLOCKED, IncidentKind.UNREACHABLE} <= unknown
 
@@ -224,3 +274,12 @@ def test_failures_of_a_real_life_are_counted_until_an_attempt_comes_to_a_result(
     assert look(world) == ["failing — 2 attempts in a row"]
     catch_up(world)
     assert look(world) == []
+
+
+def test_run_that_fails_before_it_can_read_is_a_failure_that_is_told(world: World) -> None:
+    """The module of a check was deleted: every run is red."""
+    world.row_tests = (RowTest("good", bool, is_usable=False),)
+    for run in ("run-1", "run-2"):
+        with pytest.raises(ConfigurationError):
+            run_batch.run_once(world.process(), run)
+    assert look(world) == ["failing — 2 attempts in a row"]

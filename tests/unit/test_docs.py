@@ -17,7 +17,7 @@ import pytest
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.batch import BatchState, Lane
-from batchledger.checking import CheckResult, Outcome, RequestedCheck, Severity, Suite
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, RequestedCheck, Severity, Suite
 from batchledger.checks.integrity import IntegrityAuditor
 from batchledger.checks.ledger_audit import judge
 from batchledger.checks.outcomes import explain
@@ -177,6 +177,12 @@ def test_pattern_reads_in_the_tables_as_it_was_written() -> None:
 
 def test_page_holds_no_error_of_an_attempt_because_it_may_quote_a_record() -> None:
     assert "secret-value" not in page(error="cannot read 'secret-value'")
+
+
+def test_page_holds_no_words_of_the_table_because_they_may_quote_a_record() -> None:
+    html = page([CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, "invalid input syntax: 'secret-value'")])
+    assert "secret-value" not in html
+    assert "the table refuses the rows" in html
 
 
 @pytest.mark.parametrize("outcome", [Outcome.EMPTY, Outcome.NOT_RUN])

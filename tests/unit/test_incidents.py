@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.checking import Severity
-from batchledger.incidents import Condition, Incident, IncidentKind, Settlement, settle
+from batchledger.incidents import Condition, Findings, Incident, IncidentKind, Settlement, settle
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL_KINDS = frozenset(IncidentKind)
@@ -21,41 +21,48 @@ def incident(found: Condition, number: int = 1, seen_at: datetime = NOON) -> Inc
 
 
 def test_a_condition_that_is_found_first_opens_an_incident() -> None:
-    assert settle([], [condition()], ALL_KINDS, NOON) == Settlement(opened=(condition(),))
+    assert settle([], Findings((condition(),), ALL_KINDS), NOON) == Settlement(opened=(condition(),))
 
 
 def test_a_condition_that_is_found_again_is_not_told_again_but_its_newest_numbers_are_kept() -> None:
     later, newer = NOON + timedelta(minutes=5), condition(IncidentKind.LAG, title="lag 900")
-    settled = settle([incident(condition(IncidentKind.LAG, title="lag 500"))], [newer], ALL_KINDS, later)
+    settled = settle([incident(condition(IncidentKind.LAG, title="lag 500"))], Findings((newer,), ALL_KINDS), later)
     assert settled == Settlement(continued=(Incident(1, newer, NOON, later),))
 
 
 def test_an_incident_is_over_when_a_look_no_longer_finds_it() -> None:
     later = NOON + timedelta(minutes=14)
-    (ended,) = settle([incident(condition())], [], ALL_KINDS, later).ended
+    (ended,) = settle([incident(condition())], Findings((), ALL_KINDS), later).ended
     assert (ended.ended_at, ended.duration) == (later, timedelta(minutes=14))
 
 
 def test_what_was_not_looked_for_is_not_over() -> None:
     open_incidents = [incident(condition(IncidentKind.LOSS))]
-    assert settle(open_incidents, [], {IncidentKind.BLOCKED}, NOON) == Settlement()
+    assert settle(open_incidents, Findings((), frozenset({IncidentKind.BLOCKED})), NOON) == Settlement()
+
+
+def test_what_a_look_knows_nothing_of_is_not_over() -> None:
+    found = condition(IncidentKind.CHECK_FAILED, "carrier_not_null")
+    assert settle([incident(found)], Findings((), ALL_KINDS, frozenset({found.key})), NOON) == Settlement()
 
 
 def test_another_subject_is_another_incident() -> None:
-    settled = settle([incident(condition(subject="batch 17"))], [condition(subject="batch 18")], ALL_KINDS, NOON)
+    settled = settle(
+        [incident(condition(subject="batch 17"))], Findings((condition(subject="batch 18"),), ALL_KINDS), NOON
+    )
     assert [each.subject for each in settled.opened] == ["batch 18"]
     assert [each.condition.subject for each in settled.ended] == ["batch 17"]
 
 
 def test_a_look_that_began_earlier_does_not_end_what_a_later_one_has_seen() -> None:
     open_incidents = [incident(condition(), seen_at=NOON + timedelta(seconds=1))]
-    assert settle(open_incidents, [], ALL_KINDS, NOON) == Settlement()
-    assert settle(open_incidents, [condition()], ALL_KINDS, NOON) == Settlement()
+    assert settle(open_incidents, Findings((), ALL_KINDS), NOON) == Settlement()
+    assert settle(open_incidents, Findings((condition(),), ALL_KINDS), NOON) == Settlement()
 
 
 def test_two_conditions_of_one_key_are_one_incident() -> None:
     first, second = condition(title="first"), condition(title="second")
-    assert settle([], [first, second], ALL_KINDS, NOON).opened == (first,)
+    assert settle([], Findings((first, second), ALL_KINDS), NOON).opened == (first,)
 
 
 KINDS = st.sampled_from([IncidentKind.BLOCKED, IncidentKind.LAG, IncidentKind.LOSS])
@@ -70,7 +77,7 @@ def test_every_incident_is_told_once_at_its_beginning_and_once_at_its_end(
     open_by_key: dict[tuple[str, str, str], Incident] = {}
     for number, (found, looked_for) in enumerate(looks):
         now = NOON + timedelta(minutes=number)
-        settled = settle(list(open_by_key.values()), found, looked_for, now)
+        settled = settle(list(open_by_key.values()), Findings(tuple(found), looked_for), now)
         for opened in settled.opened:
             assert opened.key not in open_by_key
             open_by_key[opened.key] = Incident(number, opened, now, now)

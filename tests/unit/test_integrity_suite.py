@@ -10,7 +10,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.accounting import HoleCounts, HolePolicy, IntegrityCheck, RangeFacts, balance_batch
+from batchledger.accounting import CHECKS_OF_NUMBERS, HoleCounts, HolePolicy, IntegrityCheck, RangeFacts, balance_batch
 from batchledger.batch import HeldRange, Position, TopicIdentity
 from batchledger.checking import CheckResult, Offender, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
@@ -124,8 +124,39 @@ def test_numbers_matter_as_much_as_the_pipeline_says() -> None:
 
 def test_quarantined_records_are_told_beside_missing_numbers() -> None:
     facts = second(lambda one: replace(one, staged=98, distinct=98, quarantined=2))
-    (found,) = failed(replace(facts, numbers=NumberFacts(missing=2, gaps=1))).values()
+    (found,) = failed(replace(facts, numbers=NumberFacts(series=1, missing=2, gaps=1))).values()
     assert "2 records of the batch cannot be read, their numbers may be among the missing" in found.detail
+
+
+def test_numbers_that_turned_null_are_all_missing_and_nothing_is_said_of_repeats() -> None:
+    facts = replace(CLEAN, numbers=NumberFacts(unnumbered=300))
+    found = failed(facts)
+    missing, repeated = found[IntegrityCheck.NO_MISSING_NUMBERS], found[IntegrityCheck.NO_REPEATED_NUMBERS]
+    assert (missing.outcome, missing.blocks) == (Outcome.FAILED, True)
+    assert missing.detail == "300 numbers are missing in what the producers have numbered; unnumbered 300"
+    assert (repeated.outcome, repeated.detail) == (
+        Outcome.EMPTY,
+        "nothing to judge: no record has a number; unnumbered 300",
+    )
+    assert list(map(str, facts.name_offenders()[IntegrityCheck.NO_MISSING_NUMBERS])) == [
+        f"{each} (no record has a number)" for each in ORDERS
+    ]
+
+
+def test_some_records_without_a_number_are_told_and_pass() -> None:
+    results = {
+        each.name: each for each in IntegrityAuditor().judge(replace(CLEAN, numbers=NumberFacts(3, unnumbered=299)))
+    }
+    missing = results[IntegrityCheck.NO_MISSING_NUMBERS]
+    assert missing.passed
+    assert missing.detail.endswith("; unnumbered 299")
+
+
+def test_numbers_of_a_batch_without_a_row_do_not_pass_by_accident() -> None:
+    unread = facts_of(replace(clean(ORDERS[0]), staged=0, distinct=0, quarantined=100))
+    found = failed(replace(unread, numbers=NumberFacts()))
+    assert {name: each.outcome for name, each in found.items()} == dict.fromkeys(CHECKS_OF_NUMBERS, Outcome.EMPTY)
+    assert not any(each.blocks for each in found.values())
 
 
 def test_pipeline_without_a_sequence_judges_no_numbers() -> None:

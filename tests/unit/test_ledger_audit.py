@@ -96,9 +96,9 @@ def test_each_finding_of_the_proof_fails_its_own_check_only(invariant: str, chec
     found = audit(ask_proof(proof(Finding(invariant, "orders[0] 5..7", "two offsets are wrong")), WHOLE))
     assert [each.name for each in found.failed] == [check.value]
     (condition,) = found.findings.found
-    assert (condition.kind, condition.subject) == (IncidentKind.LEDGER_FINDING, check.value)
+    assert (condition.kind, condition.subject) == (IncidentKind.LEDGER_FINDING, f"{check.value}, orders[0] 5..7")
     assert condition.lines == ("orders[0] 5..7: two offsets are wrong",)
-    assert (condition.command, found.exit_code) == ("batchledger verify orders", 1)
+    assert (condition.command, found.exit_code) == ("batchledger audit orders --newest 0", 1)
 
 
 def test_every_invariant_that_the_proof_can_name_has_a_check() -> None:
@@ -141,11 +141,21 @@ def test_proof_of_a_window_says_what_it_has_not_proved_and_ends_no_finding_of_be
 def test_many_findings_are_told_by_the_first_of_them_and_their_number() -> None:
     many = [Finding("target", f"batch {number}", "wrong") for number in range(FINDINGS_SHOWN + 5)]
     found = audit(ask_proof(proof(*many), WHOLE))
-    (condition,) = found.findings.found
-    assert len(condition.lines) == FINDINGS_SHOWN + 1
-    assert condition.lines[-1] == "and 5 more"
+    *first, rest = found.findings.found
+    assert [each.lines for each in first] == [(f"batch {number}: wrong",) for number in range(FINDINGS_SHOWN)]
+    assert (rest.subject, rest.lines) == (f"{LedgerCheck.TARGET}, more places", ("and 5 more places",))
     assert found.failed[0].observed["findings"] == FINDINGS_SHOWN + 5
     assert found.failed[0].detail.endswith("and 5 more")
+
+
+def test_second_wrong_batch_is_told_although_the_first_one_was() -> None:
+    """What a window has found stays open, so one incident for all places would be told once and never again."""
+    first, second = Finding("target", "batch 2", "2 rows repeat an offset"), Finding("target", "batch 9", "wrong")
+    found = audit(ask_proof(proof(first, replace(first, detail="outside"), second), WINDOW), WINDOW).findings.found
+    assert [(each.subject, each.lines) for each in found] == [
+        (f"{LedgerCheck.TARGET}, batch 2", ("batch 2: 2 rows repeat an offset", "batch 2: outside")),
+        (f"{LedgerCheck.TARGET}, batch 9", ("batch 9: wrong",)),
+    ]
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED])

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from batchledger import decisions, run_batch
-from batchledger.batch import BatchState, Decision, DeliveryMode
-from batchledger.checking import OnFailure, Outcome, Severity
-from batchledger.errors import BatchBlockedError, CheckNotRunError, ConfigurationError, ServiceUnavailableError
+from batchledger.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.checking import CheckResult, OnFailure, Outcome, Severity
+from batchledger.errors import (
+    BatchBlockedError,
+    CheckNotRunError,
+    ConfigurationError,
+    ServiceUnavailableError,
+    TopicChangedError,
+)
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.plans import plan
@@ -183,6 +189,17 @@ def test_row_whose_record_has_expired_cannot_be_set_aside_and_blocks() -> None:
     assert (visible_ids(world), quarantined(world)) == ([], {})
 
 
+def test_records_of_a_topic_that_was_created_anew_are_not_set_aside() -> None:
+    """Offsets of another topic have other bytes; they would stand in quarantine as those of the failing rows."""
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
+    batch_id = staged(world.process())
+    world.broker.create_topic("orders", 1)
+    world.broker.append(ORDERS, *[b"of another topic"] * 5)
+    with pytest.raises(TopicChangedError, match="topic orders is not the one this pipeline was reading"):
+        run_batch.audit(world.process(), batch_id, RUN)
+    assert world.process().evidence.list_set_aside(Attempt(world.process().ledger.load_batch(1), 1, RUN)) == []
+
+
 def test_broker_that_is_down_while_rows_are_set_aside_is_waited_for() -> None:
     world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
     batch_id = staged(world.process())
@@ -215,6 +232,65 @@ def test_audit_is_run_again_after_the_check_was_corrected() -> None:
     assert outcomes(world) == {"corrected": Outcome.PASSED}
 
 
+def results(world: World) -> dict[str, CheckResult]:
+    return {each.name: each for each in world.process().ledger.load_checks(1)}
+
+
+def test_records_stay_aside_and_are_told_when_the_audit_is_repeated_without_any_checks() -> None:
+    """Setting aside was done, another check could not run, and somebody took the checks out of the file."""
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE), RowTest("broken", breaks))
+    with pytest.raises(CheckNotRunError):
+        run_batch.run_once(world.process(), RUN)
+    world.row_tests = ()
+    assert run_batch.audit(world.process(), 1, RUN).state is BatchState.AUDITED
+    told = results(world)["good"]
+    assert (told.outcome, told.blocks, told.observed["set_aside"]) == (Outcome.FAILED, False, 2)
+    assert "2 records were set aside by an earlier audit of this attempt" in told.detail
+    assert "judged anew with: batchledger run orders_copy --batch 1" in told.detail
+    assert "for example orders[0]@1, orders[0]@3" in told.detail
+    run_batch.publish(world.process(), 1, RUN)
+    assert visible_ids(world) == ["a", "b", "c"]
+    assert sorted(quarantined(world)) == [1, 3]
+
+
+@pytest.mark.parametrize("corrected", [(), (RowTest("good", lambda row: True, on_failure=OnFailure.QUARANTINE),)])
+def test_record_whose_row_a_crash_has_left_is_on_one_side_only_after_the_check_was_corrected(
+    corrected: tuple[RowTest, ...],
+) -> None:
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
+    batch_id = staged(world.process())
+    with pytest.raises(SimulatedCrashError):
+        run_batch.audit(world.process(CrashOnce("set_aside")), batch_id, RUN)
+    world.row_tests = corrected
+    run_batch.audit(world.process(), batch_id, RUN)
+    run_batch.publish(world.process(), batch_id, RUN)
+    assert visible_ids(world) == ["a", "b", "c"]
+    assert sorted(quarantined(world)) == [1, 3]
+
+
+def test_check_that_was_corrected_says_that_records_lie_aside_for_what_it_was_before() -> None:
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
+    batch_id = staged(world.process())
+    with pytest.raises(SimulatedCrashError):
+        run_batch.audit(world.process(CrashOnce("rows_removed")), batch_id, RUN)
+    world.row_tests = [RowTest("good", lambda row: row["message_id"] != "a", on_failure=OnFailure.QUARANTINE)]
+    run_batch.audit(world.process(), batch_id, RUN)
+    told = results(world)["good"].detail
+    assert "3 records did not pass and were set aside; 2 of them by an earlier audit of this attempt" in told
+    assert "judged anew with: batchledger run orders_copy --batch 1" in told
+
+
+def test_batch_that_is_taken_again_after_the_check_was_corrected_starts_afresh() -> None:
+    world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
+    batch_id = staged(world.process())
+    with pytest.raises(SimulatedCrashError):
+        run_batch.audit(world.process(CrashOnce("rows_removed")), batch_id, RUN)
+    world.row_tests = [RowTest("good", lambda row: True, on_failure=OnFailure.QUARANTINE)]
+    run_batch.run_once(world.process(), "run-2", batch_id)
+    assert_exactly_once(world)
+    assert outcomes(world) == {"good": Outcome.PASSED}
+
+
 def test_check_that_cannot_run_beside_one_that_fails_blocks() -> None:
     world = world_with(RowTest("broken", breaks), RowTest("good", is_good))
     with pytest.raises(BatchBlockedError, match="good: 2 rows fail"):
@@ -240,8 +316,21 @@ def test_check_that_cannot_be_judged_is_refused_before_anything_is_staged() -> N
     world = world_with(RowTest("good", is_good, is_usable=False))
     with pytest.raises(ConfigurationError, match="good"):
         run_batch.run_once(world.process(), RUN)
-    assert world.process().ledger.load_batch(1).attempt == 0
     assert world.database.committed.staging == {}
+    assert "good" in str(world.process().ledger.find_failure(world.process().ledger.load_batch(1)))
+
+
+def test_check_that_cannot_be_judged_takes_nothing_from_a_blocked_batch() -> None:
+    world = world_with(RowTest("good", is_good))
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(), RUN)
+    staged = world.database.committed.staging
+    world.row_tests = (RowTest("good", is_good, is_usable=False),)
+    with pytest.raises(ConfigurationError, match="good"):
+        run_batch.run_once(world.process(), "again", 1)
+    batch = world.process().ledger.load_batch(1)
+    assert (batch.state, batch.attempt) == (BatchState.BLOCKED, 1)
+    assert world.database.committed.staging == staged
 
 
 def test_blocked_batch_that_a_person_accepts_is_published_whole() -> None:

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from batchledger import airflow_tasks, cli, upkeep, upkeep_commands
 from batchledger.batch import TopicIdentity
 from batchledger.checking import CheckResult, Outcome, Severity, Suite
-from batchledger.conditions import Findings
 from batchledger.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.housekeeping import Housekeeping, Leftover, Removal
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.ledger_audit import LedgerAudit, LedgerCheck
 from batchledger.window import Coverage
 

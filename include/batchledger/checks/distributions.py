@@ -1,7 +1,8 @@
 """How the values of a column are distributed, in a hundred numbers, and how far two such distributions are apart.
 
-Of numbers the 1st to 99th percentiles are kept; of texts and booleans the shares of the most frequent values, each
-under a hash, so that the ledger holds no text of a record.
+Of numbers the 1st to 99th percentiles are kept, and the share of rows without one; of texts and booleans the shares of
+the most frequent values and of nulls, each value under a hash, so that the ledger holds no text of a record.
+Percentiles of few numbers would be these numbers, so of fewer than 100 they are not kept.
 """
 
 from bisect import bisect_right
@@ -14,7 +15,9 @@ from psycopg import sql
 from batchledger.database import read_statement
 from batchledger.ports import RowsToCheck
 
+LEAST_NUMBERS = 100
 LEVELS = tuple(level / 100 for level in range(1, 100))
+PERCENTILES, SHARES, NULLS = "percentiles", "shares", "nulls"
 _NUMBERS = ("smallint", "integer", "bigint", "real", "double precision", "numeric")
 
 Numbers = Sequence[float] | Mapping[str, float]
@@ -22,27 +25,39 @@ Numbers = Sequence[float] | Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """``kind`` is ``percentiles`` or ``shares``."""
+    """``kind`` is ``percentiles`` or ``shares``.
+
+    Of ``percentiles`` there are none when no row has a number. ``nulls`` is then the share of rows without a number:
+    null, not a number, or infinite. ``count`` rows have one.
+    """
 
     kind: str
     numbers: Numbers
+    nulls: float = 0.0
+    count: int = LEAST_NUMBERS
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What later batches are compared with."""
+        if self.kind == SHARES:
+            return {SHARES: self.numbers}
+        return {NULLS: self.nulls, **({PERCENTILES: self.numbers} if self.count >= LEAST_NUMBERS else {})}
 
 
-def observe_distribution(rows: RowsToCheck, column: str) -> Distribution | None:
-    """Return how the values of a column are distributed, None when all are null. Raises psycopg.Error."""
+def observe_distribution(rows: RowsToCheck, column: str) -> Distribution:
+    """Return how the values of a column are distributed; there has to be a row. Raises psycopg.Error."""
     names = {"column": sql.Identifier(column), "rows": sql.Identifier(rows.table)}
     with rows.connection.cursor() as cursor:
         cursor.execute(sql.SQL("select pg_typeof({column})::text from {rows} limit 1").format(**names))
         type_ = str(cursor.fetchall()[0][0])
-        kind = "percentiles" if type_ in _NUMBERS else "shares"
+        kind = PERCENTILES if type_ in _NUMBERS else SHARES
         statement = sql.SQL(read_statement(__package__, f"observe_{kind}").decode()).format(**names)
-        if kind == "shares":
+        if kind == SHARES:
             cursor.execute(statement)
-            shares = {name: float(share) for name, share in cursor}
-            return Distribution(kind, shares) if shares else None
+            return Distribution(kind, {name: float(share) for name, share in cursor})
         cursor.execute(statement, {"levels": list(LEVELS)})
-        percentiles = cursor.fetchall()[0][0]
-        return Distribution(kind, percentiles) if percentiles else None
+        ((percentiles, count, total),) = cursor.fetchall()
+        return Distribution(kind, percentiles or (), 1 - count / total, count)
 
 
 def measure_distance(present: Distribution, recent: Sequence[Any]) -> float:

@@ -33,7 +33,13 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
     @classmethod
     def of_facts(cls, severity: Severity = Severity.CRITICAL) -> Self:
         """Return the expectation about its column of the facts."""
-        return cls(column=cls.fact, value_set=[0], description=cls.promise(), severity=FailureSeverity(severity.value))
+        return cls(
+            column=cls.fact,
+            value_set=[0],
+            description=cls.promise(),
+            meta={"check": cls.check},
+            severity=FailureSeverity(severity.value),
+        )
 
     @classmethod
     def promise(cls) -> str:

@@ -1,31 +1,26 @@
 """The Auditor port: the integrity suite that every batch has to pass, judged by Great Expectations.
 
 The facts are one small table, a row per range, aggregated in one pass before; expectations over millions of rows would
-run one query each. This module never changes data (I6). A check that could not run raises: it is neither a pass nor bad
-data.
+run one query each. This module never changes data (I6). A check that could not run is neither a pass nor bad data: it
+is ``not_run``, and stored as that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import great_expectations as gx
 import pandas as pd
 from great_expectations.core import ExpectationValidationResult
-from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from batchledger.accounting import IntegrityCheck, count_holes, describe_holes
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, count_holes, describe_holes
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
-from batchledger.errors import CheckNotRunError
+from batchledger.checks.judging import judge_table
 from batchledger.facts import BatchFacts
 from batchledger.numbering import describe_numbers
 from batchledger.offsets import count_covered
 
 RANGES_SHOWN = 8
-
-# What concerns the batch as a whole, so that no range is named.
-_OF_NUMBERS = (IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,14 @@ class IntegrityAuditor:
         """See the port."""
         table = build_facts_table(facts)
         severities = {each: _severity_of(each, facts) for each in choose_expectations(facts)}
-        results = _evaluate(table, severities)
+        # More than the counts costs a metric each, and the table is at hand.
+        results = judge_table(
+            table,
+            {each.check: each.of_facts(severity) for each, severity in severities.items()},
+            {"result_format": "BASIC"},
+        )
         return [
-            _annotate(replace(_explain(kind, results[kind], table), severity=severity), facts)
+            _annotate(replace(_explain(kind, results[kind.check], table), severity=severity), facts)
             for kind, severity in severities.items()
         ]
 
@@ -70,34 +70,15 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
     staged = sum(each.staged + each.outside for each in facts.ranges)
     rows[0]["missing_of_reported"] = facts.reported - facts.set_aside - staged
     if facts.numbers is not None:
-        rows[0] |= {"missing_numbers": facts.numbers.missing, "repeated_numbers": facts.numbers.repeated}
+        rows[0] |= {"missing_numbers": facts.missing_numbers, "repeated_numbers": facts.numbers.repeated}
     return pd.DataFrame(rows)
 
 
-def _evaluate(
-    table: pd.DataFrame, severities: Mapping[type[ExpectFactToBeZero], Severity]
-) -> Mapping[type[ExpectFactToBeZero], ExpectationValidationResult]:
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    batch = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="ranges")
-    expectations = [each.of_facts(severity) for each, severity in severities.items()]
-    suite = gx.ExpectationSuite(name="integrity", expectations=expectations)
-    # More than the counts costs a metric each, and the table is at hand.
-    validation = batch.validate(suite, result_format="BASIC")
-    by_type = {each.expectation_config.type: each for each in validation.results if each.expectation_config}
-    results = {}
-    for kind in severities:
-        result = by_type[kind.expectation_type]
-        if result.exception_info.get("raised_exception") or "unexpected_count" not in result.result:
-            raise CheckNotRunError(
-                f"check {kind.check} could not run: {result.exception_info.get('exception_message')}. This says "
-                "nothing about the data; the batch stays staged and can be audited again."
-            )
-        results[kind] = result
-    return results
-
-
-def _explain(kind: type[ExpectFactToBeZero], result: ExpectationValidationResult, table: pd.DataFrame) -> CheckResult:
+def _explain(
+    kind: type[ExpectFactToBeZero], result: ExpectationValidationResult | str, table: pd.DataFrame
+) -> CheckResult:
+    if isinstance(result, str):
+        return CheckResult(kind.check, Outcome.NOT_RUN, f"could not run: {result}")
     column = table[kind.fact]
     total = int(column.sum()) or int(column.abs().sum())
     observed = {"ranges": len(table), "unexpected_ranges": int(result.result["unexpected_count"]), "total": total}
@@ -106,7 +87,7 @@ def _explain(kind: type[ExpectFactToBeZero], result: ExpectationValidationResult
         detail = f"{len(table)} ranges: {kind.promise()}"
         return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
     detail = kind.failure.format(total=total)
-    if kind.check not in _OF_NUMBERS:
+    if kind.check not in CHECKS_OF_NUMBERS:
         wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
         detail = f"{detail} (in {', '.join(wrong)})"
     return CheckResult(kind.check, Outcome.FAILED, detail, observed, validation=validation)
@@ -120,12 +101,16 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
 
 
 def _severity_of(kind: type[ExpectFactToBeZero], facts: BatchFacts) -> Severity:
-    return facts.severity_of_numbers if kind.check in _OF_NUMBERS else Severity.CRITICAL
+    return facts.severity_of_numbers if kind.check in CHECKS_OF_NUMBERS else Severity.CRITICAL
 
 
 def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     """Add what is known beside the verdict."""
-    if check.name in _OF_NUMBERS and facts.numbers is not None:
+    if check.outcome is Outcome.NOT_RUN:
+        return check
+    if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
+        if check.passed and not facts.numbers.series:
+            check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
         unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
         return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:

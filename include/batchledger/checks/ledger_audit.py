@@ -7,10 +7,8 @@ is not about a question its column is empty. No value of a record is among them.
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
-import great_expectations as gx
 import pandas as pd
 from great_expectations.core import ExpectationValidationResult
-from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.core import ExpectColumnValuesToBeBetween
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
@@ -18,6 +16,7 @@ from great_expectations.render.renderer.renderer import renderer
 from great_expectations.render.renderer_configuration import RendererConfiguration
 
 from batchledger.checking import CheckResult, Outcome, Suite
+from batchledger.checks.judging import judge_table
 from batchledger.ledger_audit import FINDINGS_SHOWN, LedgerCheck, Question
 
 _RESULT_FORMAT = {"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
@@ -191,18 +190,9 @@ def judge(questions: Sequence[Question]) -> list[CheckResult]:
     One that nobody could answer has not run; one with nothing to judge is empty. Both have not passed.
     """
     answered = [each for each in questions if each.facts and not each.unanswered]
-    validations = _validate(answered) if answered else {}
-    return [_conclude(each, validations.get(each.check)) for each in questions]
-
-
-def _validate(questions: Sequence[Question]) -> dict[LedgerCheck, ExpectationValidationResult]:
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    table = build_table(questions)
-    batch = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="ledger")
-    suite = gx.ExpectationSuite("ledger", expectations=[EXPECTATIONS[each.check].of(each) for each in questions])
-    validation = batch.validate(suite, result_format=_RESULT_FORMAT)
-    return {LedgerCheck(_meta_of(each)["check"]): each for each in validation.results}
+    expectations = {each.check.value: EXPECTATIONS[each.check].of(each) for each in answered}
+    validations = judge_table(build_table(answered), expectations, _RESULT_FORMAT)
+    return [_conclude(each, validations.get(each.check.value)) for each in questions]
 
 
 def build_table(questions: Iterable[Question]) -> pd.DataFrame:
@@ -212,19 +202,14 @@ def build_table(questions: Iterable[Question]) -> pd.DataFrame:
     )
 
 
-def _meta_of(result: ExpectationValidationResult) -> dict[str, Any]:
-    return dict((result.expectation_config and result.expectation_config.meta) or {})
-
-
-def _conclude(question: Question, validation: ExpectationValidationResult | None) -> CheckResult:
+def _conclude(question: Question, validation: ExpectationValidationResult | str | None) -> CheckResult:
     promise = EXPECTATIONS[question.check].promise()
     if question.unanswered:
         return _result(question, Outcome.NOT_RUN, f"could not be asked: {question.unanswered}")
     if validation is None:
         return _result(question, Outcome.EMPTY, f"{question.scope}: nothing to judge")
-    broken = validation.exception_info.get("exception_message")
-    if validation.exception_info.get("raised_exception") or "unexpected_count" not in validation.result:
-        return _result(question, Outcome.NOT_RUN, f"could not be judged: {broken}")
+    if isinstance(validation, str):
+        return _result(question, Outcome.NOT_RUN, f"could not be judged: {validation}")
     if validation.success:
         return _result(question, Outcome.PASSED, f"{question.scope}: {promise}", validation)
     return _result(question, Outcome.FAILED, "; ".join(question.tell_excesses()), validation)

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from great_expectations.core import ExpectationValidationResult
 
-from batchledger.checking import CheckResult, JudgedCheck, Offender, Outcome, Suite
+from batchledger.checking import CheckResult, JudgedCheck, Offender, Outcome, RequestedCheck, Suite
 from batchledger.checks.requested import BuiltCheck
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
@@ -80,6 +80,20 @@ def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, l
     if not built.sets_aside:
         return JudgedCheck(told, examples)
     return JudgedCheck(told, examples, tuple(merge_ranges(failing)), len(failing) >= limit)
+
+
+def tell_not_run(check: RequestedCheck, error: Exception) -> CheckResult:
+    """Return the result of a check that Great Expectations could not judge at all."""
+    reason = explain_exception(str(error), type(error).__name__)
+    return CheckResult(
+        check.name,
+        Outcome.NOT_RUN,
+        f"could not run: {reason}",
+        {},
+        check.severity,
+        Suite.PIPELINE,
+        on_failure=check.on_failure,
+    )
 
 
 def explain_exception(message: str, traceback: str = "") -> str:

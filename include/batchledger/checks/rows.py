@@ -11,16 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Self
 
-import great_expectations as gx
-from great_expectations.core import ExpectationValidationResult
-from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.datasource.fluent.interfaces import Batch
 from sqlalchemy.pool import StaticPool
 
 from batchledger.batch import Lane
 from batchledger.checking import JudgedCheck, RequestedCheck
-from batchledger.checks.outcomes import explain
+from batchledger.checks.judging import open_context, validate
+from batchledger.checks.outcomes import explain, tell_not_run
 from batchledger.checks.requested import BuiltCheck, build_checks
 from batchledger.checks.statistics import StatisticalChecks, is_statistical
 from batchledger.ports import CheckedBatch, RowsToCheck
@@ -78,31 +77,34 @@ class _Borrowed(StaticPool):
     def dispose(self) -> None:
         """Leave it open: the library disposes of its engines as they are collected, even while another one works."""
 
+    def recreate(self) -> Self:
+        """Go on with the same connection."""
+        return self
+
 
 def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Mapping[str, JudgedCheck]:
     if not checks:
         return {}
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_postgres(  # type: ignore[call-arg]  # The stub lacks what it takes.
-        "staging",
-        connection_string=UNUSED_ADDRESS,
-        kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": _Borrowed},
-    )
-    batch = source.add_table_asset("rows", table_name=rows.table).add_batch_definition_whole_table("all").get_batch()
-    suite = gx.ExpectationSuite(name="pipeline", expectations=[each.expectation for each in checks])
     result_format = {
         "result_format": "SUMMARY",
         "unexpected_index_column_names": list(COORDINATES),
         "partial_unexpected_count": limit,
     }
-    results = {_name_of(each): each for each in batch.validate(suite, result_format=result_format).results}
+    try:
+        results = validate(_open_batch(rows), [each.expectation for each in checks], result_format)
+    except Exception as error:  # noqa: BLE001 -- The library raises anything, and it says nothing of the data.
+        return {each.check.name: JudgedCheck(tell_not_run(each.check, error)) for each in checks}
     return {each.check.name: explain(each, results[each.check.name], rows.checked, limit) for each in checks}
 
 
-def _name_of(result: ExpectationValidationResult) -> str:
-    meta: dict[str, Any] = dict((result.expectation_config and result.expectation_config.meta) or {})
-    return str(meta["check"])
+def _open_batch(rows: RowsToCheck) -> Batch:
+    source = open_context().data_sources.add_postgres(  # type: ignore[call-arg]  # The stub lacks what it takes.
+        "staging",
+        connection_string=UNUSED_ADDRESS,
+        kwargs={"creator": lambda: rows.connection, "isolation_level": "AUTOCOMMIT", "poolclass": _Borrowed},
+    )
+    asset = source.add_table_asset("rows", table_name=rows.table)
+    return asset.add_batch_definition_whole_table("all").get_batch()
 
 
 @contextmanager

@@ -6,20 +6,26 @@ distance. They are put into a table of one row, which Great Expectations judges 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
-import great_expectations as gx
 import pandas as pd
 import psycopg
 from great_expectations import expectations as gxe
 from great_expectations.core import ExpectationValidationResult
-from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.metadata_types import FailureSeverity
 from psycopg import sql
 
 from batchledger.checking import CheckResult, JudgedCheck, Outcome, RequestedCheck, Suite
-from batchledger.checks.distributions import measure_distance, observe_distribution
+from batchledger.checks.distributions import (
+    LEAST_NUMBERS,
+    NULLS,
+    PERCENTILES,
+    Distribution,
+    measure_distance,
+    observe_distribution,
+)
+from batchledger.checks.judging import judge_table
 from batchledger.checks.outcomes import explain_exception
 from batchledger.ports import CheckedBatch, RecentBatch, RowsToCheck
 
@@ -117,17 +123,11 @@ def _measure(subject: _Subject) -> Measured | str:
 
 def _validate(
     checks: Sequence[RequestedCheck], numbers: Mapping[str, float | None]
-) -> Mapping[str, ExpectationValidationResult]:
-    if not checks:
-        return {}
+) -> Mapping[str, ExpectationValidationResult | str]:
     columns = {each.name: f"{_STATISTICS[each.type].column} ({each.name})" for each in checks}
     table = pd.DataFrame({columns[name]: [numbers[name]] for name in columns})
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    facts = context.data_sources.add_pandas("facts").read_dataframe(table, asset_name="batch")
-    suite = gx.ExpectationSuite(name="statistics", expectations=[_build(each, columns[each.name]) for each in checks])
-    results = facts.validate(suite, result_format="SUMMARY").results
-    return {str((each.expectation_config.meta or {})["check"]): each for each in results if each.expectation_config}
+    expectations = {each.name: _build(each, columns[each.name]) for each in checks}
+    return judge_table(table, expectations, {"result_format": "SUMMARY"})
 
 
 def _build(check: RequestedCheck, column: str) -> gxe.ExpectColumnValuesToBeBetween:
@@ -142,7 +142,7 @@ def _build(check: RequestedCheck, column: str) -> gxe.ExpectColumnValuesToBeBetw
 
 
 def _explain(
-    check: RequestedCheck, measured: Measured | str, judged: ExpectationValidationResult | None
+    check: RequestedCheck, measured: Measured | str, judged: ExpectationValidationResult | str | None
 ) -> CheckResult:
     def result(outcome: Outcome, detail: str, observed: Mapping[str, Any]) -> CheckResult:
         return CheckResult(
@@ -152,6 +152,8 @@ def _explain(
     if isinstance(measured, str):
         return result(Outcome.NOT_RUN, f"could not run: {measured}", {})
     kept = dict(measured.kept or {})
+    if isinstance(judged, str):
+        return result(Outcome.NOT_RUN, f"could not run: {judged}", kept)
     if measured.number is None or judged is None:
         return result(Outcome.EMPTY, f"nothing to judge: {measured.meaning}", kept)
     asked = ", ".join(f"{name}: {value}" for name, value in check.arguments.items() if name != "column")
@@ -194,17 +196,27 @@ def _compare_distribution(subject: _Subject) -> Measured:
     if subject.rows.checked == 0:
         return Measured("no row to judge")
     present = observe_distribution(subject.rows, subject.check.arguments["column"])
-    if present is None:
-        return Measured("all values are null")
     before = [each.observed.get(subject.check.name, {}) for each in subject.recent]
     recent = [each[present.kind] for each in before if present.kind in each]
-    if len(recent) < LEAST_BATCHES:
-        return Measured(
-            f"{len(recent)} earlier batches, {LEAST_BATCHES} are needed", kept={present.kind: present.numbers}
-        )
-    distance = measure_distance(present, recent)
-    meaning = f"the distance of the values to those of {len(recent)} batches before is {distance:.3f}"
-    return Measured(meaning, distance, {present.kind: present.numbers})
+    of_nulls, nulls_meaning = _compare_nulls(present, [each[NULLS] for each in before if NULLS in each])
+    if present.numbers and len(recent) >= LEAST_BATCHES:
+        distance = max(measure_distance(present, recent), of_nulls)
+        meaning = f"the distance of the values to those of {len(recent)} batches before is {distance:.3f}"
+        return Measured(meaning + nulls_meaning, distance, present.kept)
+    if of_nulls > subject.check.arguments["max_distance"]:
+        return Measured(f"the values cannot be compared{nulls_meaning}", of_nulls, present.kept)
+    # That as many are null as before says nothing of the others.
+    of_numbers = f" of {LEAST_NUMBERS} numbers or more" if present.kind == PERCENTILES else ""
+    reason = f"{len(recent)} earlier batches{of_numbers}, {LEAST_BATCHES} are needed"
+    return Measured(reason if present.numbers else "no row has a number", kept=present.kept)
+
+
+def _compare_nulls(present: Distribution, recent: Sequence[float]) -> tuple[float, str]:
+    """Return how far the share of rows without a number is from the usual one, and say so; 0 when nobody knows."""
+    if present.kind != PERCENTILES or len(recent) < LEAST_BATCHES:
+        return 0.0, ""
+    usual = mean(recent)
+    return abs(present.nulls - usual), f"; {present.nulls:.1%} of the rows have no number, usually {usual:.1%}"
 
 
 def _parse_seconds(age: str) -> float:

@@ -4,7 +4,7 @@ Two small tables an attempt, ``b17_a2_visible`` and ``b17_a2_quarantine``. They 
 evidence that a crash of the database empties could let lost records pass for holes (S113).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from batchledger.checking import FailedRecord
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_ranges, read_statement, transaction
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
+
+_COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
+_ROWS_AT_ONCE = 1_000
 
 
 def visible_table(attempt: Attempt) -> sql.Identifier:
@@ -57,8 +60,7 @@ class PostgresEvidenceWriter:
                         copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
             if quarantined is None:
                 return
-            columns = '(topic, partition, "offset", "timestamp", key, value, headers, error)'
-            with cursor.copy(f"copy {self.quarantine} {columns} from stdin") as copy:
+            with cursor.copy(f"copy {self.quarantine} ({_COLUMNS}) from stdin") as copy:
                 for row in _as_rows(quarantined):
                     copy.write_row(tuple(row.values()))
 
@@ -118,21 +120,26 @@ class PostgresEvidence:
 
     def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
         """See the port."""
-        rows = {(TopicPartition(row["topic"], row["partition"]), row["offset"]): row for row in _as_rows(records)}
-        missing = [each.range for each in failed if (each.partition, each.offset) not in rows]
+        failed_by_place = {(each.partition.topic, each.partition.partition, each.offset): each for each in failed}
+        places = records.select(["topic", "partition", "offset"]).to_pydict()
+        missing = failed_by_place.keys() - set(zip(*places.values(), strict=True))
         if missing:
-            return merge_ranges(missing)
-        statement = _about("insert_set_aside", attempt)
+            return merge_ranges(failed_by_place[each].range for each in missing)
         with transaction(self.dsn, f"set records of {attempt.batch.label} aside") as cursor:
             # Otherwise a twin could insert the same at the same time.
             cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(quarantine_table(attempt)))
-            cursor.executemany(
-                statement,
-                [
-                    {**rows[each.partition, each.offset], "error": each.reason, "checks": list(each.checks)}
-                    for each in failed
-                ],
+            cursor.execute(
+                sql.SQL("create temporary table batchledger_aside (like {}) on commit drop").format(
+                    quarantine_table(attempt)
+                )
             )
+            with cursor.copy(f"copy batchledger_aside ({_COLUMNS}, checks) from stdin") as copy:
+                for row in _as_rows(records):
+                    each = failed_by_place.pop((row["topic"], row["partition"], row["offset"]), None)
+                    if each is not None:
+                        copy.write_row((*(row | {"error": each.reason}).values(), list(each.checks)))
+            cursor.execute("analyze batchledger_aside")
+            cursor.execute(_about("insert_set_aside", attempt))
         return ()
 
     def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
@@ -154,11 +161,14 @@ class PostgresEvidence:
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
 
 
-def _as_rows(records: pa.Table) -> list[dict[str, Any]]:
-    """Return the records with their timestamps as text: a producer may set one beyond the years that Python knows."""
+def _as_rows(records: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the records with their timestamps as text: a producer may set one beyond the years that Python knows.
+
+    A few at a time, because all of them may take hundreds of megabytes.
+    """
     at = records.schema.get_field_index("timestamp")
-    rows: list[dict[str, Any]] = records.set_column(at, "timestamp", records["timestamp"].cast(pa.string())).to_pylist()
-    return rows
+    for part in records.set_column(at, "timestamp", records["timestamp"].cast(pa.string())).to_batches(_ROWS_AT_ONCE):
+        yield from part.to_pylist()
 
 
 def _about(name: str, attempt: Attempt) -> sql.Composed:

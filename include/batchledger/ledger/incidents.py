@@ -1,17 +1,19 @@
 """The Incidents port on PostgreSQL: incidents, their outbox, and the facts that they are derived from."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from batchledger.batch import BatchState, Lane
 from batchledger.checking import Severity
 from batchledger.database import read_statement
 from batchledger.incidents import (
     ChannelFailure,
     Condition,
     Event,
+    Findings,
     Incident,
     IncidentKind,
     Notification,
@@ -19,13 +21,15 @@ from batchledger.incidents import (
     choose_channels,
     settle,
     wait_after,
+    wait_before,
 )
 from batchledger.ledger.rows import Cursor, load_batch, load_checks
 from batchledger.ledger.schema import snapshot, transaction
-from batchledger.stored_facts import BatchFacts, StoredFacts
+from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 
 _COLUMNS = (
-    "incident_id, pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, seen_at, ended_at"
+    "incident_id, pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, seen_at, "
+    "ended_at, ending"
 )
 
 
@@ -40,20 +44,25 @@ class PostgresIncidents:
         with snapshot(self.dsn, f"look at the batches of {pipeline}") as cursor:
             cursor.execute(read_statement(__package__, "list_open_batches"), {"pipeline": pipeline})
             open_batches = [
-                replace(_load_facts(cursor, batch_id), failures_in_a_row=failures, blocked_since=blocked_since)
-                for batch_id, failures, blocked_since in cursor.fetchall()
+                BatchFacts(load_batch(cursor, batch_id), tuple(load_checks(cursor, batch_id, judged)), judged, *rest)
+                for batch_id, judged, *rest in cursor.fetchall()
             ]
             cursor.execute(read_statement(__package__, "find_newest_published"), {"pipeline": pipeline})
-            for batch_id, published_at, is_accepted in cursor.fetchall():
-                newest = replace(_load_facts(cursor, batch_id), is_accepted=is_accepted)
-                return StoredFacts(tuple(open_batches), newest, published_at)
-            return StoredFacts(tuple(open_batches))
+            published = cursor.fetchall()
+            cursor.execute("select created_at from batchledger.pipeline where name = %s", [pipeline])
+            known = cursor.fetchall()
+            return StoredFacts(
+                tuple(open_batches),
+                tuple(_load_published(cursor, batch_id, is_accepted) for batch_id, _, _, is_accepted in published),
+                next((published_at for _, lane, published_at, _ in published if lane == Lane.LIVE), None),
+                known[0][0] if known else None,
+                _load_open_incidents(cursor, pipeline),
+            )
 
     def settle(
         self,
         pipeline: str,
-        found: Sequence[Condition],
-        looked_for: Collection[IncidentKind],
+        findings: Findings,
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
@@ -62,22 +71,13 @@ class PostgresIncidents:
             cursor.execute(
                 "select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger incidents of {pipeline}"]
             )
-            settlement = settle(_list_open(cursor, pipeline), found, looked_for, now)
-            for condition in settlement.opened:
-                _open(cursor, condition, channels, now)
+            settlement = settle(_list_open(cursor, pipeline), findings, now)
+            opened = [_open(cursor, each, now) for each in settlement.opened]
             for incident in (*settlement.continued, *settlement.ended):
-                times = {
-                    "incident_id": incident.incident_id,
-                    "seen_at": incident.seen_at,
-                    "ended_at": incident.ended_at,
-                }
-                cursor.execute(read_statement(__package__, "update_incident"), {**_as_row(incident.condition), **times})
-            cursor.execute(
-                "insert into batchledger.notification (incident_id, channel, event, next_try_at) "
-                "select incident_id, channel, 'ended', %s from batchledger.notification "
-                "where incident_id = any(%s) and event = 'opened' order by notification_id",
-                [now, [each.incident_id for each in settlement.ended]],
-            )
+                _update(cursor, incident)
+            for incident in (*opened, *settlement.continued):
+                _notify(cursor, incident, channels, now)
+            _notify_of_ends(cursor, settlement.ended, now)
             return settlement
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
@@ -172,10 +172,18 @@ def list_alerts(dsn: str, pipeline: str, limit: int) -> list[AlertRecord]:
         return [AlertRecord(each, deliveries[each.incident_id]) for each in incidents]
 
 
-def _load_facts(cursor: Cursor, batch_id: int) -> BatchFacts:
-    """Return a batch with the checks of its present attempt."""
+def _load_published(cursor: Cursor, batch_id: int, is_accepted: bool) -> BatchFacts:
     batch = load_batch(cursor, batch_id)
-    return BatchFacts(batch, tuple(load_checks(cursor, batch_id, batch.attempt)))
+    checks = tuple(load_checks(cursor, batch_id, batch.attempt))
+    return BatchFacts(batch, checks, batch.attempt, is_accepted=is_accepted)
+
+
+def _load_open_incidents(cursor: Cursor, pipeline: str) -> tuple[OpenIncident, ...]:
+    cursor.execute(read_statement(__package__, "list_open_incidents"), {"pipeline": pipeline})
+    return tuple(
+        OpenIncident((owner, IncidentKind(kind), subject), batch_id, BatchState(state) if state else None, is_accepted)
+        for owner, kind, subject, batch_id, state, is_accepted in cursor
+    )
 
 
 def _list_open(cursor: Cursor, pipeline: str) -> list[Incident]:
@@ -187,12 +195,43 @@ def _list_open(cursor: Cursor, pipeline: str) -> list[Incident]:
     return [_read_incident(row) for row in cursor]
 
 
-def _open(cursor: Cursor, condition: Condition, channels: Sequence[str], now: datetime) -> None:
+def _open(cursor: Cursor, condition: Condition, now: datetime) -> Incident:
     cursor.execute(read_statement(__package__, "insert_incident"), {**_as_row(condition), "now": now})
     ((incident_id,),) = cursor.fetchall()
+    return Incident(incident_id, condition, now, now)
+
+
+def _update(cursor: Cursor, incident: Incident) -> None:
+    values = {
+        "incident_id": incident.incident_id,
+        "seen_at": incident.seen_at,
+        "ended_at": incident.ended_at,
+        "ending": incident.ending,
+    }
+    cursor.execute(read_statement(__package__, "update_incident"), {**_as_row(incident.condition), **values})
+
+
+def _notify(cursor: Cursor, incident: Incident, channels: Sequence[str], now: datetime) -> None:
+    """Leave a message for each channel that has none of the incident yet: all when it opens, else those named since."""
+    due_at = max(now, incident.opened_at + wait_before(incident.condition.kind))
     cursor.executemany(
-        "insert into batchledger.notification (incident_id, channel, event, next_try_at) values (%s, %s, 'opened', %s)",
-        [(incident_id, channel, now) for channel in choose_channels(condition, channels)],
+        "insert into batchledger.notification (incident_id, channel, event, next_try_at) values (%s, %s, 'opened', %s) "
+        "on conflict do nothing",
+        [(incident.incident_id, channel, due_at) for channel in choose_channels(incident.condition, channels)],
+    )
+
+
+def _notify_of_ends(cursor: Cursor, ended: Sequence[Incident], now: datetime) -> None:
+    """Tell whoever was told, or is being told, of the beginning; of a blip nobody hears."""
+    blips = [each.incident_id for each in ended if wait_before(each.condition.kind)]
+    cursor.execute(
+        "delete from batchledger.notification where incident_id = any(%s) and event = 'opened' and tries = 0", [blips]
+    )
+    cursor.execute(
+        "insert into batchledger.notification (incident_id, channel, event, next_try_at) "
+        "select incident_id, channel, 'ended', %s from batchledger.notification "
+        "where incident_id = any(%s) and event = 'opened' order by notification_id",
+        [now, [each.incident_id for each in ended]],
     )
 
 

@@ -5,7 +5,7 @@ Rows wait in an unlogged table of their attempt, ``batchledger_staging.b17_a2_op
 target is created by the first publication and carries ``_topic, _partition, _offset, _timestamp, _batch_id``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, StagedRange, TargetCount
 from batchledger.batch import Attempt, HeldRange, Lane, stage_again
 from batchledger.checking import Offender
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
@@ -122,17 +122,19 @@ class PostgresSink:
                 )
             ]
 
-    def find_offenders(self, attempt: Attempt, limit: int) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
         with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}") as cursor:
             found: dict[IntegrityCheck, Sequence[Offender]] = {}
             parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
-            for check, query in _COORDINATE_CHECKS.items():
-                cursor.execute(statement_about(query, attempt), parameters)
+            for check in _COORDINATE_CHECKS.keys() & checks:
+                cursor.execute(statement_about(_COORDINATE_CHECKS[check], attempt), parameters)
                 found[check] = [Offender(single_offset(*place)) for place in cursor]
-            if self._deduplication is not None:
+            if self._deduplication is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks:
                 found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self._deduplication.find_repeated(cursor, attempt, limit)
-        if self.sequence is not None and attempt.batch.lane is Lane.LIVE:
+        if self.sequence is not None and attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks):
             with transaction(self.dsn, f"look for offending numbers in {attempt.batch.label}") as cursor:
                 found |= self._staged_numbers(cursor, attempt, self.sequence).find_offenders(cursor, attempt, limit)
         return found
@@ -169,6 +171,8 @@ class PostgresSink:
         """See the port."""
         with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
             aside = aside_table(attempt)
+            # Otherwise a twin could create the table at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
             # Logged, unlike the rows: numbers that a crash of the database takes away would be missing.
             cursor.execute(
                 sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),

@@ -1,15 +1,19 @@
 -- One partial index a lane. Attempts are counted back to the newest one that came to a result; one that is at work has
--- no outcome yet.
+-- no outcome yet. An attempt that has taken a batch again says nothing of it until it was judged.
 with open_batch as (
-    select batch_id, attempt, state from batchledger.batch
+    select batch_id, attempt from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and state not in ('published', 'discarded')
     union all
-    select batch_id, attempt, state from batchledger.batch
+    select batch_id, attempt from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'replay' and state not in ('published', 'discarded') and not is_dry_run
 )
-select b.batch_id, f.failures, case when b.state = 'blocked' then a.ended_at end
+select b.batch_id, j.attempt as judged_attempt, f.failures, (
+        select max(ended_at) from batchledger.attempt where batch_id = b.batch_id and outcome = 'blocked'
+    ) as blocked_since, exists (
+        select from batchledger.decision d
+        where d.batch_id = b.batch_id and d.kind = 'accept' and (d.after ->> 'attempt')::int = j.attempt) as is_accepted
 from open_batch b
-left join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
+cross join lateral (select max(attempt) as attempt from batchledger.check_result where batch_id = b.batch_id) j
 cross join lateral (
     select count(*) as failures from batchledger.attempt each
     where each.batch_id = b.batch_id and each.outcome in ('failed', 'fenced') and each.number > coalesce((

@@ -1,8 +1,12 @@
-with removed as (
-    delete from {staging} s
-    using unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+-- Offset by offset: compared with ranges, every row of a partition would meet every one of them.
+with doomed as (
+    select topic, partition, generate_series(start, until - 1) as "offset"
+    from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
         as p (topic, partition, start, until)
-    where p.topic = s._topic and p.partition = s._partition and s._offset >= p.start and s._offset < p.until
+), removed as (
+    delete from {staging} s
+    using doomed d
+    where d.topic = s._topic and d.partition = s._partition and d."offset" = s._offset
     returning s.*
 )
 insert into {aside} select * from removed

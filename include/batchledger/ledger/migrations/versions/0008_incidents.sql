@@ -13,12 +13,15 @@ create table batchledger.incident (
     run          text,
     opened_at    timestamptz not null,
     seen_at      timestamptz not null,
-    ended_at     timestamptz
+    ended_at     timestamptz,
+    ending       text not null default ''
 );
 create unique index incident_one_open on batchledger.incident (pipeline, kind, subject) where ended_at is null;
+create index batch_last_replayed on batchledger.batch (pipeline, published_at) where lane = 'replay';
 create index incident_by_pipeline on batchledger.incident (pipeline, incident_id desc);
 comment on table batchledger.incident is 'Something that people are to know, from the first look that found it to the last. Holds no value of a record and no secret.';
 comment on column batchledger.incident.pipeline is 'Also of a pipeline that the ledger does not know yet, because it could never be looked at.';
+comment on column batchledger.incident.ending is 'How it ended, in a few words; empty while it lasts, and where that is not known.';
 comment on column batchledger.incident.seen_at is 'When the last look that found it began.';
 
 create table batchledger.notification (
