@@ -31,6 +31,7 @@ FIGURES = BatchFigures(
     holes=4,
     accepted_loss=0,
     unexplained=0,
+    missing_numbers=None,
     passed=2,
     failed=0,
     not_run=0,

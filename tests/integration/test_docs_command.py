@@ -1,5 +1,6 @@
 """``batchledger docs`` on a real ledger: pages of what was published, blocked and decided, without a record's value."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -68,3 +69,18 @@ def test_figures_of_a_batch_are_those_of_its_balance_and_its_newest_checks(workp
     assert (first.runs, first.failed, first.checks) == (("first",), 0, first.passed)
     assert (second.accepted, second.planned_by, second.decisions, second.taken_over) == (4, "second", 0, 0)
     assert [each.batch_id for each in load_figures(dsn, pipeline.name, 1)] == [second.batch_id]
+
+
+def test_figures_tell_how_many_numbers_of_a_producer_are_missing(workplace: Workplace) -> None:
+    """A batch that nobody numbers has none to miss."""
+    source = {"schema": "device string, seq bigint"}
+    sequence = {"key": ["device"], "number": "seq"}
+    plain, numbered = workplace.create(source=source), workplace.create(source=source, sequence=sequence)
+    for pipeline in (plain, numbered):
+        pipeline.send_raw((0, json.dumps({"device": "a", "seq": each}).encode()) for each in (1, 2, 6))
+    run_batch.run_once(plain.platform(), "first")
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(numbered.platform(), "first")
+    dsn = ledger_dsn(plain.config)
+    found = [load_figures(dsn, each.name, 1)[0].missing_numbers for each in (plain, numbered)]
+    assert found == [None, 3]

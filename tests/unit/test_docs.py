@@ -61,6 +61,13 @@ def test_page_tells_each_check_in_its_own_words_and_in_those_of_great_expectatio
     assert text.count("fa-times text-danger") == len([each for each in checks if each.outcome is Outcome.FAILED])
 
 
+def test_page_tells_first_what_is_wrong() -> None:
+    outcomes = {"good": Outcome.PASSED, "bad": Outcome.FAILED}
+    check = judged()[0]
+    text = page([dataclasses.replace(check, name=name, outcome=outcome) for name, outcome in outcomes.items()])
+    assert text.index("<code>bad</code>") < text.index("<code>good</code>")
+
+
 def test_page_asks_no_server_for_anything_and_runs_no_script() -> None:
     """Great Expectations' own pages load styles and scripts from eight servers."""
     for text in (page(judged()), write_history("orders", [figures(17)]), write_index([])):
@@ -82,8 +89,8 @@ def audited(hours: int = 0) -> StoredAudit:
 
 def test_history_shows_when_the_pipeline_was_audited_last_and_what_was_found_first_what_is_wrong() -> None:
     text = write_history("orders", [figures(17)], audited())
+    assert '<a href="#audit"><span class="failed">2 checks have not passed</span></a>' in text
     shown = text[text.index('id="audit"') :]
-    assert "2 not passed" in shown
     assert "2026-11-20 12:00:00 UTC" in shown
     places = [
         shown.index(each)
@@ -209,6 +216,12 @@ def test_drawing_says_so_where_there_is_nothing_to_see() -> None:
     """Duplicates and quarantined records: none. Negative control: one of each, and it no longer says so."""
     assert draw_history([figures(1), figures(2)]).count(">none<") == 2
     assert draw_history([figures(1), figures(2, duplicates=1, quarantined=1)]).count(">none<") == 0
+
+
+def test_drawing_shows_numbers_that_are_missing_beside_the_holes() -> None:
+    """Records that never reached the broker leave no hole in its offsets."""
+    assert ">missing numbers<" in draw_history([figures(1, holes=0), figures(2, holes=0, missing_numbers=10)])
+    assert ">missing numbers<" not in draw_history([figures(1), figures(2, missing_numbers=0)])
 
 
 def test_drawing_tells_rows_that_nobody_sees_and_rows_published_again_from_published_ones() -> None:

@@ -108,6 +108,7 @@ def _holes(axes: Axes, batches: Sequence[BatchFigures]) -> None:
         ("explained", _QUIET, "", [each.holes or 0 for each in batches]),
         ("accepted as lost", _ASIDE, "", [each.accepted_loss or 0 for each in batches]),
         ("unexplained", _BAD, _HATCH, [abs(each.unexplained or 0) for each in batches]),
+        ("missing numbers", _BAD, "....", [each.missing_numbers or 0 for each in batches]),
     )
 
 

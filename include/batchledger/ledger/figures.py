@@ -16,6 +16,7 @@ from batchledger.ledger.schema import transaction
 class BatchFigures:
     """One batch in numbers; those of its balance are None before the audit.
 
+    ``missing_numbers`` are those that producers have given to records which did not arrive, None where nobody asked.
     ``seconds`` from planned to published. ``passed`` and the other three count the checks of the newest attempt that
     was judged; ``failing`` are the names of those that failed or could not run. ``runs`` are those of its attempts,
     ``attempts_ended`` says how many are over, ``taken_over`` in how many ranges others took its offsets over.
@@ -39,6 +40,7 @@ class BatchFigures:
     holes: int | None
     accepted_loss: int | None
     unexplained: int | None
+    missing_numbers: int | None
     passed: int
     failed: int
     not_run: int
