@@ -196,6 +196,6 @@ class _Delivery(threading.Thread):
         if claimed is None:
             return
         try:
-            self._alerting.incidents.mark_failed(claimed, reason)
+            self._alerting.incidents.mark_failed(claimed, reason, self._alerting.clock())
         except BatchledgerError as error:
             logger.warning("what became of notification %d is not recorded: %s", claimed.notification_id, error)
