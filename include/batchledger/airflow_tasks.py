@@ -91,7 +91,7 @@ def audit_ledger(name: str, newest: int | None = None) -> None:
         logger.info("%s %s: %s", check.outcome, check.name, check.detail)
     if audit.failed:
         found = "; ".join(f"{each.name}: {each.detail}" for each in audit.failed)
-        raise AirflowFailException(f"{name}: {len(audit.failed)} checks of the audit have not passed. {found}")
+        raise AirflowFailException(f"{name}: {len(audit.failed)} of {len(audit.checks)} checks not passed. {found}")
 
 
 def keep_house() -> None:
