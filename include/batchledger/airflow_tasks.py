@@ -8,6 +8,7 @@ through this module.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -111,7 +112,7 @@ def report(pipeline: "PipelineConfig") -> None:
     from batchledger.wiring import build_alerting, build_platform
 
     with _in_airflow_terms():
-        told = alerting.report(build_platform(pipeline), build_alerting(pipeline))
+        told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
     logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
     _write_docs(pipeline)
 

@@ -122,7 +122,7 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
         alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
     )
     monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
-    monkeypatch.setattr("batchledger.alerting.report", lambda name, _: visit(name, Told(Settlement(), 2)))
+    monkeypatch.setattr("batchledger.alerting.report", lambda make, _: visit(make(), Told(Settlement(), 2)))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)
