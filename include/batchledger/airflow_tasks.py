@@ -8,6 +8,7 @@ through this module.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -94,7 +95,7 @@ def audit_ledger(name: str, newest: int | None = None) -> None:
         logger.info("%s %s: %s", check.outcome, check.name, check.detail)
     if audit.failed:
         found = "; ".join(f"{each.name}: {each.detail}" for each in audit.failed)
-        raise AirflowFailException(f"{name}: {len(audit.failed)} checks of the audit have not passed. {found}")
+        raise AirflowFailException(f"{name}: {len(audit.failed)} of {len(audit.checks)} checks not passed. {found}")
 
 
 def keep_house() -> None:
@@ -114,7 +115,7 @@ def report(pipeline: "PipelineConfig") -> None:
     from batchledger.wiring import build_alerting, build_platform
 
     with _in_airflow_terms():
-        told = alerting.report(build_platform(pipeline), build_alerting(pipeline))
+        told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
     logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
 
 

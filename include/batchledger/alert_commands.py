@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -59,7 +60,7 @@ def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     from batchledger.alerting import report
     from batchledger.wiring import build_alerting, build_platform
 
-    told, failures = _visit(pipeline, lambda each: report(build_platform(each), build_alerting(each)))
+    told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)))
     alert_display.show_told(told, failures, as_json)
     raise typer.Exit(1 if failures else 0)
 

@@ -110,6 +110,9 @@ def _describe(alert: AlertRecord) -> Text:
 def _describe_delivery(delivery: DeliveryRecord) -> str:
     if delivery.sent_at is not None:
         return f"{delivery.channel}: {delivery.event}, sent at {delivery.sent_at:%Y-%m-%d %H:%M} UTC"
+    if delivery.given_up_at is not None:
+        given_up = f"given up at {delivery.given_up_at:%Y-%m-%d %H:%M} UTC after {delivery.tries} tries"
+        return f"{delivery.channel}: {delivery.event}, {given_up}: {delivery.last_error}"
     tried = f"tried {delivery.tries} times: {delivery.last_error}" if delivery.last_error else "to be sent"
     return f"{delivery.channel}: {delivery.event}, {tried}"
 

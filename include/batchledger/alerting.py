@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from batchledger.conditions import find_conditions
-from batchledger.errors import BatchledgerError, ChannelError
-from batchledger.health import survey
+from batchledger.errors import BatchledgerError, ChannelError, ConfigurationError
+from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.incidents import Findings, Message, Notification, Settlement, describe_failing_channels
 from batchledger.messages import Links, compose, compose_trial
 from batchledger.pipeline import Deadlines, Platform
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 CHANNEL_SECONDS = 10.0
 
 OpenChannel = Callable[[str], Channel]
+MakePlatform = Callable[[], Platform]
 
 
 def utc_now() -> datetime:
@@ -58,16 +59,20 @@ class Told:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-def look(platform: Platform, alerting: Alerting, now: datetime) -> Findings:
-    """Return what people are to know of the pipeline now."""
+def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> Findings:
+    """Return what people are to know of the pipeline now; also that its platform cannot be built."""
     stored = alerting.incidents.load_facts(alerting.pipeline)
-    return find_conditions(stored, survey(platform, now), alerting.deadlines, now)
+    try:
+        health = survey(make_platform(), now)
+    except ConfigurationError as error:
+        health = PipelineHealth(alerting.pipeline, PipelineState.UNKNOWN, str(error), None)
+    return find_conditions(stored, health, alerting.deadlines, now)
 
 
-def report(platform: Platform, alerting: Alerting) -> Told:
+def report(make_platform: MakePlatform, alerting: Alerting) -> Told:
     """Look at the pipeline, and tell what has begun and what is over."""
     now = alerting.clock()
-    return tell(alerting, look(platform, alerting, now), now)
+    return tell(alerting, look(make_platform, alerting, now), now)
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
@@ -196,6 +201,6 @@ class _Delivery(threading.Thread):
         if claimed is None:
             return
         try:
-            self._alerting.incidents.mark_failed(claimed, reason)
+            self._alerting.incidents.mark_failed(claimed, reason, self._alerting.clock())
         except BatchledgerError as error:
             logger.warning("what became of notification %d is not recorded: %s", claimed.notification_id, error)

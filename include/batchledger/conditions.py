@@ -124,7 +124,8 @@ def _blocked(facts: BatchFacts) -> Condition:
     names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
     more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
     title = f"blocked — {names}{more}" if failed else "blocked"
-    offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
+    count = count_offsets(batch.ranges)
+    offsets = f"{count:,} {'offset' if count == 1 else 'offsets'} in {describe_ranges(batch.ranges)}"
     lines = (
         f"{batch.label} stays invisible: {offsets}",
         *_tell_retake(facts),

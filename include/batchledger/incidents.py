@@ -16,6 +16,7 @@ Key = tuple[str, str, str]
 
 FIRST_RETRY = timedelta(minutes=1)
 LAST_RETRY = timedelta(minutes=15)
+GIVEN_UP_AFTER = timedelta(days=1)
 # A broker that is restarted is away for less.
 PATIENCE = timedelta(minutes=1)
 # One failure may be a blip, three are told.
@@ -138,15 +139,29 @@ class Notification:
     event: Event
     tries: int = 0
 
+    @property
+    def since(self) -> datetime:
+        """When there was something to tell."""
+        incident = self.incident
+        return incident.opened_at if self.event is Event.OPENED else (incident.ended_at or incident.seen_at)
+
+    def is_old(self, now: datetime) -> bool:
+        """Whether it was tried for so long that a channel which takes others will never take it."""
+        return now - self.since >= GIVEN_UP_AFTER
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelFailure:
-    """A channel that does not deliver: how often its oldest unsent notification was tried, and what came of it last."""
+    """A channel that does not deliver: how often its oldest unsent notification was tried, and what came of it last.
+
+    ``last_sent_at`` is when it has delivered something else of the pipeline last.
+    """
 
     channel: str
     tries: int
     unsent: int
     error: str
+    last_sent_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +244,17 @@ def describe_failing_channels(
             each.channel,
             Severity.WARNING,
             f"alert channel {each.channel} does not deliver",
-            (f"{each.unsent} not delivered, tried {each.tries} times: {each.error}",),
+            _tell_failure(each),
             f"batchledger alerts test {each.channel}",
         )
         for each in failures
         if each.tries >= TRIES_OF_A_FAILING_CHANNEL
     )
     return Findings(found, frozenset({kind}), endings=dict.fromkeys(unnamed, "the pipeline file no longer names it"))
+
+
+def _tell_failure(failure: ChannelFailure) -> tuple[str, ...]:
+    waiting = f"{failure.unsent} waiting, tried up to {failure.tries} times: {failure.error}"
+    if failure.last_sent_at is None:
+        return waiting, "it has never delivered anything of this pipeline"
+    return waiting, f"the last one that arrived was sent at {failure.last_sent_at:%Y-%m-%d %H:%M} UTC"

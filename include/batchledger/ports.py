@@ -676,8 +676,12 @@ class Incidents(Protocol):
     def mark_sent(self, notification: Notification, now: datetime) -> None:
         """Record the delivery. What else the channel has of the pipeline is due now: it works again."""
 
-    def mark_failed(self, notification: Notification, error: str) -> None:
-        """Record why a try failed, unless it was delivered after all."""
+    def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
+        """Record why a try failed, unless it was delivered after all.
+
+        One that ``is_old`` is given up where the channel has delivered something of the pipeline since; where it has
+        not, it is down, and gets everything when it works again.
+        """
 
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
         """Return which of the channels have something unsent that was tried and failed, in the order of names."""

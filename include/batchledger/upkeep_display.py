@@ -20,7 +20,9 @@ def show_audits(audits: Sequence[LedgerAudit], failures: Mapping[str, Batchledge
         return
     for audit in audits:
         verdict = (
-            f"[bold red]{len(audit.failed)} checks have not passed[/]" if audit.failed else "[green]nothing found[/]"
+            f"[bold red]{len(audit.failed)} of {len(audit.checks)} checks not passed[/]"
+            if audit.failed
+            else "[green]nothing found[/]"
         )
         print_out(f"[bold]{audit.pipeline}[/]: {verdict}")
         table = new_table("", "", "check", "what was found")

@@ -239,9 +239,9 @@ def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, mode: SinkMo
     if found.rows > expected or (mode is SinkMode.APPEND and found.rows != expected):
         yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
     if found.distinct_offsets != found.rows:
-        yield Finding("target", where, f"{found.rows - found.distinct_offsets} rows repeat an offset")
+        yield Finding("target", where, f"rows that repeat an offset: {found.rows - found.distinct_offsets}")
     if found.repeated_keys:
-        yield Finding("target", where, f"{found.repeated_keys} rows have a key that another row has too")
+        yield Finding("target", where, f"rows with a key that another row has too: {found.repeated_keys}")
     is_inside = claim.held and all(
         min(each.start for each in claim.held) <= offset < max(each.until for each in claim.held)
         for offset in (found.first_offset, found.last_offset)

@@ -18,7 +18,7 @@ from batchledger import housekeeping
 from batchledger.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
-from batchledger.incidents import Condition, IncidentKind
+from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.ledger.audits import load_newest_audit, store_audit
 from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.ledger.incidents import PostgresIncidents
@@ -350,9 +350,9 @@ def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_
     for subject, ages in (("old", (200, 91)), ("young", (200, 89)), ("open", (200, None))):
         found = Condition(warehouse.pipeline, IncidentKind.LEDGER_FINDING, subject, Severity.CRITICAL, "wrong")
         began, ended = ages
-        incidents.settle(warehouse.pipeline, [found], frozenset(), ["mail"], now - began * DAY)
+        incidents.settle(warehouse.pipeline, Findings((found,)), ["mail"], now - began * DAY)
         if ended is not None:
-            incidents.settle(warehouse.pipeline, [], kinds, ["mail"], now - ended * DAY)
+            incidents.settle(warehouse.pipeline, Findings((), kinds), ["mail"], now - ended * DAY)
     assert removed(keep_house(warehouse)) == {Leftover.INCIDENT: 1}
     assert execute(warehouse, "select subject from batchledger.incident order by 1") == [("open",), ("young",)]
     assert execute(warehouse, "select count(*) from batchledger.notification") == [(3,)]

@@ -106,7 +106,7 @@ def test_message_that_was_not_sent_is_tried_again_later_and_later(warehouse: War
         (claimed,) = claim_all(warehouse, now=now)
         assert claimed.tries == tries
         if tries % 2:
-            warehouse.incidents.mark_failed(claimed, "answered 500")
+            warehouse.incidents.mark_failed(claimed, "answered 500", NOON)
         assert list(claim_all(warehouse, now=now + wait_after(tries) - timedelta(seconds=1))) == []
         now += wait_after(tries)
     assert wait_after(6) == timedelta(minutes=15)
@@ -116,7 +116,7 @@ def test_channel_that_works_again_gets_everything_at_once(warehouse: Warehouse, 
     settle(warehouse, blocked, replace(blocked, subject="batch 2"))
     first, second = claim_all(warehouse)
     for each in (first, second):
-        warehouse.incidents.mark_failed(each, "answered 500")
+        warehouse.incidents.mark_failed(each, "answered 500", NOON)
     assert list(claim_all(warehouse)) == []
     warehouse.incidents.mark_sent(first, NOON)
     assert [each.notification_id for each in claim_all(warehouse)] == [second.notification_id]
@@ -126,13 +126,13 @@ def test_failures_of_channels_are_known_until_they_deliver(warehouse: Warehouse,
     settle(warehouse, blocked, channels=("ops", "pager"))
     (claimed,) = claim_all(warehouse)
     assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops", "pager"])) == []
-    warehouse.incidents.mark_failed(claimed, "answered 500")
+    warehouse.incidents.mark_failed(claimed, "answered 500", NOON)
     (failure,) = warehouse.incidents.find_failures(warehouse.pipeline, ["ops", "pager"])
     assert (failure.channel, failure.tries, failure.unsent, failure.error) == ("ops", 1, 1, "answered 500")
     assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["pager"])) == []
     warehouse.incidents.mark_sent(claimed, NOON)
     # What was delivered after all is not called a failure by whoever has given it up.
-    warehouse.incidents.mark_failed(claimed, "no answer within 10 s")
+    warehouse.incidents.mark_failed(claimed, "no answer within 10 s", NOON)
     assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])) == []
 
 
@@ -289,3 +289,39 @@ def test_source_that_two_looks_a_minute_apart_could_not_ask_is_told_and_so_is_it
             told.append((seconds, claimed.event))
             warehouse.incidents.mark_sent(claimed, now)
     assert told == [(60, Event.OPENED), (61, Event.ENDED)]
+
+
+def test_message_that_a_working_channel_never_takes_is_given_up_after_a_day(
+    warehouse: Warehouse, blocked: Condition
+) -> None:
+    """Its end is tried all the same, and the channel does not fail any more."""
+    settle(warehouse, blocked)
+    day = timedelta(days=1)
+
+    def refuse(now: datetime) -> None:
+        (refused,) = claim_all(warehouse, now=now)
+        warehouse.incidents.mark_failed(refused, "answered 400", now)
+
+    for now in (NOON, NOON + day):
+        refuse(now)
+    assert [each.last_sent_at for each in warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])] == [None]
+    other = replace(blocked, subject="batch 2")
+    settle(warehouse, blocked, other, now=NOON + day)
+    (taken,) = claim_all(warehouse, now=NOON + day)
+    warehouse.incidents.mark_sent(taken, NOON + day)
+    (failure,) = warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])
+    assert failure.last_sent_at == NOON + day
+    refuse(NOON + day)
+    assert list(claim_all(warehouse, now=NOON + 9 * day)) == []
+    assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])) == []
+    settle(warehouse, other, now=NOON + 9 * day)
+    assert [each.event for each in claim_all(warehouse, now=NOON + 9 * day)] == [Event.ENDED]
+
+
+def test_message_is_kept_for_a_channel_that_was_down_for_days(warehouse: Warehouse, blocked: Condition) -> None:
+    settle(warehouse, blocked)
+    for days in range(5):
+        now = NOON + timedelta(days=days)
+        (claimed,) = claim_all(warehouse, now=now)
+        warehouse.incidents.mark_failed(claimed, "no answer within 10 s", now)
+    assert len(list(claim_all(warehouse, now=NOON + timedelta(days=5)))) == 1

@@ -140,7 +140,13 @@ class StoredNotification:
     next_try_at: datetime
     tries: int = 0
     sent_at: datetime | None = None
+    given_up_at: datetime | None = None
     last_error: str | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is still to be delivered."""
+        return self.sent_at is None and self.given_up_at is None
 
 
 @dataclass

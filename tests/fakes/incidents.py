@@ -73,7 +73,7 @@ class MemoryIncidents:
             blocked: set[int] = set()
             for number, stored in tables.notifications.items():
                 incident = tables.incidents[stored.incident_id]
-                if stored.channel != channel or stored.sent_at or incident.condition.pipeline != pipeline:
+                if stored.channel != channel or not stored.is_due or incident.condition.pipeline != pipeline:
                     continue
                 if stored.next_try_at <= now and stored.incident_id not in blocked:
                     tries = stored.tries + 1
@@ -90,15 +90,20 @@ class MemoryIncidents:
             tables.notifications[notification.notification_id] = replace(sent, sent_at=now, last_error=None)
             for number, each in tables.notifications.items():
                 owner = tables.incidents[each.incident_id].condition.pipeline
-                if (owner, each.channel) == (pipeline, sent.channel) and each.last_error and not each.sent_at:
+                if (owner, each.channel) == (pipeline, sent.channel) and each.last_error and each.is_due:
                     tables.notifications[number] = replace(each, next_try_at=now)
 
-    def mark_failed(self, notification: Notification, error: str) -> None:
+    def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
         """See the port."""
         with self.database.transaction() as tables:
             failed = tables.notifications[notification.notification_id]
             if failed.sent_at is None:
-                tables.notifications[notification.notification_id] = replace(failed, last_error=error)
+                last = _find_last_sent(tables, notification.incident.condition.pipeline, notification.channel)
+                is_over = notification.is_old(now) and last is not None and last > notification.since
+                given_up_at = now if is_over else None
+                tables.notifications[notification.notification_id] = replace(
+                    failed, last_error=error, given_up_at=given_up_at
+                )
 
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
         """See the port."""
@@ -106,9 +111,9 @@ class MemoryIncidents:
         failed: dict[str, list[StoredNotification]] = defaultdict(list)
         for each in tables.notifications.values():
             is_mine = tables.incidents[each.incident_id].condition.pipeline == pipeline
-            if is_mine and each.channel in channels and each.last_error and not each.sent_at:
+            if is_mine and each.channel in channels and each.last_error and each.is_due:
                 failed[each.channel].append(each)
-        return [_describe_failure(channel, failed[channel]) for channel in sorted(failed)]
+        return [_describe_failure(tables, pipeline, failed[channel]) for channel in sorted(failed)]
 
     def list_open(self, pipeline: str) -> Sequence[Incident]:
         """See the port."""
@@ -134,9 +139,16 @@ def _notify_of_end(tables: Tables, incident: Incident, now: datetime) -> None:
                 _notify(tables, incident.incident_id, each.channel, Event.ENDED, now)
 
 
-def _describe_failure(channel: str, failed: Sequence[StoredNotification]) -> ChannelFailure:
+def _describe_failure(tables: Tables, pipeline: str, failed: Sequence[StoredNotification]) -> ChannelFailure:
     worst = max(failed, key=lambda each: each.tries)
-    return ChannelFailure(channel, worst.tries, len(failed), worst.last_error or "")
+    last_sent_at = _find_last_sent(tables, pipeline, worst.channel)
+    return ChannelFailure(worst.channel, worst.tries, len(failed), worst.last_error or "", last_sent_at)
+
+
+def _find_last_sent(tables: Tables, pipeline: str, channel: str) -> datetime | None:
+    mine = [each for each in tables.notifications.values() if each.channel == channel and each.sent_at]
+    of_pipeline = (each for each in mine if tables.incidents[each.incident_id].condition.pipeline == pipeline)
+    return max((each.sent_at for each in of_pipeline if each.sent_at), default=None)
 
 
 def _facts(tables: Tables, stored: StoredBatch) -> BatchFacts:

@@ -88,7 +88,7 @@ def test_loss_is_told_and_stays_open_while_kafka_cannot_be_asked(workplace: Work
     done = batchledger("alerts", "send", pipeline.name, AIRFLOW_CONN_NOWHERE=nowhere)
     assert done.returncode == 0, done.stderr
     titles = {each["title"] for each in ask("alerts", pipeline.name) if each["ended_at"] is None}
-    assert titles == {"unread records are lost", "cannot be looked at"}
+    assert titles == {"unread records are lost", "the source cannot be asked"}
 
 
 def test_open_incidents_are_in_status(workplace: Workplace) -> None:

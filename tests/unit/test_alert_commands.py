@@ -33,6 +33,7 @@ OPEN = AlertRecord(
         DeliveryRecord("ops", "opened", 1, NOON, None),
         DeliveryRecord("pager", "opened", 3, None, "answered 500"),
         DeliveryRecord("mail", "opened", 0, None, None),
+        DeliveryRecord("chat", "opened", 99, None, "answered 400", NOON),
     ],
 )
 ENDED = AlertRecord(Incident(4, CONDITION, NOON, NOON, NOON + timedelta(minutes=14)), [])
@@ -73,6 +74,7 @@ def test_incident_is_shown_with_what_became_of_its_messages(asked: list[tuple[st
         "ops: opened, sent at 2026-11-21 12:00 UTC",
         "pager: opened, tried 3 times: answered 500",
         "mail: opened, to be sent",
+        "chat: opened, given up at 2026-11-21 12:00 UTC after 99 tries: answered 400",
         "incident 4, since 2026-11-21 12:00, over since 2026-11-21 12:14 UTC",
     ):
         assert part in shown
@@ -120,7 +122,7 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
         alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
     )
     monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
-    monkeypatch.setattr("batchledger.alerting.report", lambda name, _: visit(name, Told(Settlement(), 2)))
+    monkeypatch.setattr("batchledger.alerting.report", lambda make, _: visit(make(), Told(Settlement(), 2)))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)

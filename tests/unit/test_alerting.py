@@ -14,11 +14,12 @@ from batchledger.alerting import Alerting, Told, look, report, tell
 from batchledger.audit_facts import ask_proof
 from batchledger.batch import BatchState, Decision
 from batchledger.checks.ledger_audit import judge
-from batchledger.errors import BatchBlockedError, StagingError
+from batchledger.errors import BatchBlockedError, ConfigurationError, StagingError
 from batchledger.incidents import ChannelFailure, IncidentKind
 from batchledger.ledger_audit import find_own
 from batchledger.messages import Links
 from batchledger.offsets import TopicPartition
+from batchledger.pipeline import Platform
 from batchledger.ports import Channel
 from batchledger.record_rules import SinkMode
 from batchledger.verification import Finding, Verification
@@ -73,7 +74,7 @@ class Desk:
 
     def report(self) -> Told:
         """Do what the report task does."""
-        self.told.append(report(self.world.process(), self.alerting))
+        self.told.append(report(self.world.process, self.alerting))
         return self.told[-1]
 
     def audit(self, *found: Finding) -> Told:
@@ -81,7 +82,7 @@ class Desk:
         proof = Verification(PIPELINE, SinkMode.APPEND, 1, 1, 3, 3, 0, 0, found)
         questions = list(ask_proof(proof, Coverage()))
         own = find_own(PIPELINE, questions, judge(questions), Coverage())
-        return tell(self.alerting, look(self.world.process(), self.alerting, self.now) + own, self.now)
+        return tell(self.alerting, look(self.world.process, self.alerting, self.now) + own, self.now)
 
     def open(self) -> list[tuple[IncidentKind, str]]:
         """The incidents that are not over."""
@@ -314,6 +315,19 @@ def test_end_says_whether_a_person_accepted_or_discarded_the_batch(desk: Desk, w
         desk.report()
     ends = [title.rpartition("over after ")[2] for title in webhook.titles if "over after" in title]
     assert ends == ["5 min, accepted by a person and published", "5 min, discarded"]
+
+
+def test_pipeline_whose_connection_does_not_exist_is_told_once_it_lasts(desk: Desk, webhook: Webhook) -> None:
+    """Its plan is red at every run, before there is a batch."""
+
+    def build() -> Platform:
+        raise ConfigurationError("connection kafka_prod does not exist")
+
+    for _ in range(3):
+        report(build, desk.alerting)
+        desk.wait(minutes=5)
+    assert webhook.titles == [f"[batchledger] {PIPELINE}: the source cannot be asked"]
+    assert webhook.received[0]["lines"] == ["connection kafka_prod does not exist"]
 
 
 def test_incident_is_stored_before_anything_is_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.checking import Severity
-from batchledger.incidents import Condition, Findings, Incident, IncidentKind, Settlement, settle
+from batchledger.incidents import (
+    ChannelFailure,
+    Condition,
+    Findings,
+    Incident,
+    IncidentKind,
+    Settlement,
+    describe_failing_channels,
+    settle,
+)
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL_KINDS = frozenset(IncidentKind)
@@ -86,3 +95,13 @@ def test_every_incident_is_told_once_at_its_beginning_and_once_at_its_end(
         keys = {each.key for each in found}
         assert keys <= set(open_by_key)
         assert all(key in keys for key, each in open_by_key.items() if each.condition.kind in looked_for)
+
+
+def test_failing_channel_is_told_with_how_much_waits_and_whether_others_arrive() -> None:
+    failures = [ChannelFailure("ops", 5, 3, "answered 400", NOON), ChannelFailure("mail", 3, 1, "answered 554")]
+    ops, mail = describe_failing_channels("orders", failures, ["ops", "mail"], []).found
+    assert ops.lines == (
+        "3 waiting, tried up to 5 times: answered 400",
+        "the last one that arrived was sent at 2026-11-21 12:00 UTC",
+    )
+    assert mail.lines[1] == "it has never delivered anything of this pipeline"

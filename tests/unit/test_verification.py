@@ -96,7 +96,7 @@ def test_pipeline_that_never_published_holds() -> None:
             replace(GOOD, target={**GOOD.target, (1, FIRST): TargetCount(10, 9, 0, 9)}),
             "target",
             "batch 1",
-            "1 rows repeat an offset",
+            "rows that repeat an offset: 1",
         ),
         (
             replace(GOOD, target={**GOOD.target, (1, FIRST): TargetCount(10, 10, 1, 10)}),
@@ -153,7 +153,7 @@ def test_target_that_is_updated_by_key_may_hold_fewer_rows_than_were_accepted() 
     [
         (TargetCount(5, 5, 10, 14), "accepted 4 rows, the target holds 5"),
         (TargetCount(2, 2, 9, 10), "lie outside of the range"),
-        (TargetCount(2, 2, 10, 11, repeated_keys=2), "2 rows have a key that another row has too"),
+        (TargetCount(2, 2, 10, 11, repeated_keys=2), "rows with a key that another row has too: 2"),
     ],
 )
 def test_target_that_is_updated_by_key_is_proved_as_far_as_it_can_be(count: TargetCount, detail: str) -> None:

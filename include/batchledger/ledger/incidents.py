@@ -102,23 +102,29 @@ class PostgresIncidents:
         """See the port."""
         with transaction(self.dsn, "record that an alert was sent") as cursor:
             cursor.execute(
-                "update batchledger.notification set sent_at = %s, last_error = null where notification_id = %s",
+                "update batchledger.notification set sent_at = %s, given_up_at = null, last_error = null "
+                "where notification_id = %s",
                 [now, notification.notification_id],
             )
             cursor.execute(
                 "update batchledger.notification n set next_try_at = %s from batchledger.incident i "
                 "where i.incident_id = n.incident_id and i.pipeline = %s and n.channel = %s and n.sent_at is null "
-                "and n.last_error is not null",
+                "and n.given_up_at is null and n.last_error is not null",
                 [now, notification.incident.condition.pipeline, notification.channel],
             )
 
-    def mark_failed(self, notification: Notification, error: str) -> None:
+    def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
         """See the port."""
+        values = {
+            "notification_id": notification.notification_id,
+            "pipeline": notification.incident.condition.pipeline,
+            "error": error,
+            "is_old": notification.is_old(now),
+            "since": notification.since,
+            "now": now,
+        }
         with transaction(self.dsn, "record that an alert was not sent") as cursor:
-            cursor.execute(
-                "update batchledger.notification set last_error = %s where notification_id = %s and sent_at is null",
-                [error, notification.notification_id],
-            )
+            cursor.execute(read_statement(__package__, "mark_failed"), values)
 
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
         """See the port."""
@@ -135,13 +141,17 @@ class PostgresIncidents:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """What became of one message through one channel; ``sent_at`` is None while it is still to be delivered."""
+    """What became of one message through one channel.
+
+    ``sent_at`` and ``given_up_at`` are None while it is still to be delivered.
+    """
 
     channel: str
     event: str
     tries: int
     sent_at: datetime | None
     last_error: str | None
+    given_up_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +172,7 @@ def list_alerts(dsn: str, pipeline: str, limit: int) -> list[AlertRecord]:
         )
         incidents = [_read_incident(row) for row in cursor.fetchall()]
         cursor.execute(
-            "select incident_id, channel, event, tries, sent_at, last_error from batchledger.notification "
+            "select incident_id, channel, event, tries, sent_at, last_error, given_up_at from batchledger.notification "
             "where incident_id = any(%s) order by notification_id",
             [[each.incident_id for each in incidents]],
         )

@@ -32,9 +32,12 @@ create table batchledger.notification (
     next_try_at      timestamptz not null,
     tries            int not null default 0,
     sent_at          timestamptz,
+    given_up_at      timestamptz,
     last_error       text,
     unique (incident_id, channel, event)
 );
-create index notification_unsent on batchledger.notification (channel, notification_id) where sent_at is null;
+create index notification_unsent on batchledger.notification (channel, notification_id) where sent_at is null and given_up_at is null;
+create index notification_sent on batchledger.notification (channel, sent_at) where sent_at is not null;
 comment on table batchledger.notification is 'An outbox: stored with the incident, sent afterwards, tried again until it is delivered.';
+comment on column batchledger.notification.given_up_at is 'When it was refused for so long, by a channel that takes others, that it is not tried any more.';
 comment on column batchledger.notification.channel is 'The id of an Airflow connection.';
