@@ -31,15 +31,15 @@ class NumberFacts:
 
 
 def describe_numbers(facts: NumberFacts, unreadable: int) -> str:
-    """Say what is known beside missing and repeated numbers, such as ``late 2, restarts 1``; empty when it is nothing.
+    """Say what is known beside missing and repeated numbers, such as ``late: 2, restarts: 1``, or nothing.
 
     ``unreadable`` records of the batch may have numbers, but nobody can tell.
     """
     told = {name: getattr(facts, name) for name in ("gaps", "late", "restarts", "joined", "unnumbered")}
-    texts = [f"{name} {count:,}" for name, count in told.items() if count]
+    texts = [", ".join(f"{name}: {count:,}" for name, count in told.items() if count)]
     if facts.missing and unreadable:
-        texts.append(f"{unreadable:,} records of the batch cannot be read, their numbers may be among the missing")
-    return ", ".join(texts)
+        texts.append(f"records that cannot be read, whose numbers may be among the missing: {unreadable:,}")
+    return "; ".join(filter(None, texts))
 
 
 def name_missing(first: int, last: int, at: int) -> str:

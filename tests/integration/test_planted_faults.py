@@ -203,7 +203,7 @@ def test_record_that_is_late_is_told_with_the_gap_that_it_fills(
     send(pipeline, records)
     check = checks_of(take(pipeline).batch_id).get("no_missing_numbers")
     assert (check and check["observed"]["late"]) == late
-    assert ("late 1" in check["detail"] if check else False) is bool(late)
+    assert ("late: 1" in check["detail"] if check else False) is bool(late)
     assert pipeline.count_target_rows() == 4
 
 
@@ -217,7 +217,7 @@ def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> Non
     check = checks_of(take(pipeline).batch_id)["no_missing_numbers"]
     assert check["outcome"] == "passed"
     assert (check["observed"]["late"], check["observed"]["restarts"], check["observed"]["gaps"]) == (1, 1, 0)
-    assert "late 1, restarts 1" in check["detail"]
+    assert "late: 1, restarts: 1" in check["detail"]
     assert pipeline.query(
         "select key, run, seen::text from batchledger.sequence where pipeline = %s order by key", pipeline.name
     ) == [

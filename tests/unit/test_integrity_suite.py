@@ -79,7 +79,7 @@ FAULTS = {
     ),
     IntegrityCheck.NO_MISSING_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, missing=6, gaps=2, late=1, restarts=4)),
-        "6 numbers are missing in what the producers have numbered; gaps 2, late 1, restarts 4",
+        "6 numbers are missing in what the producers have numbered; gaps: 2, late: 1, restarts: 4",
     ),
     IntegrityCheck.NO_REPEATED_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, repeated=2)),
@@ -125,7 +125,7 @@ def test_numbers_matter_as_much_as_the_pipeline_says() -> None:
 def test_quarantined_records_are_told_beside_missing_numbers() -> None:
     facts = second(lambda one: replace(one, staged=98, distinct=98, quarantined=2))
     (found,) = failed(replace(facts, numbers=NumberFacts(series=1, missing=2, gaps=1))).values()
-    assert "2 records of the batch cannot be read, their numbers may be among the missing" in found.detail
+    assert "records that cannot be read, whose numbers may be among the missing: 2" in found.detail
 
 
 def test_numbers_that_turned_null_are_all_missing_and_nothing_is_said_of_repeats() -> None:
@@ -133,10 +133,10 @@ def test_numbers_that_turned_null_are_all_missing_and_nothing_is_said_of_repeats
     found = failed(facts)
     missing, repeated = found[IntegrityCheck.NO_MISSING_NUMBERS], found[IntegrityCheck.NO_REPEATED_NUMBERS]
     assert (missing.outcome, missing.blocks) == (Outcome.FAILED, True)
-    assert missing.detail == "300 numbers are missing in what the producers have numbered; unnumbered 300"
+    assert missing.detail == "300 numbers are missing in what the producers have numbered; unnumbered: 300"
     assert (repeated.outcome, repeated.detail) == (
         Outcome.EMPTY,
-        "nothing to judge: no record has a number; unnumbered 300",
+        "nothing to judge: no record has a number; unnumbered: 300",
     )
     assert list(map(str, facts.name_offenders()[IntegrityCheck.NO_MISSING_NUMBERS])) == [
         f"{each} (no record has a number)" for each in ORDERS
@@ -149,7 +149,7 @@ def test_some_records_without_a_number_are_told_and_pass() -> None:
     }
     missing = results[IntegrityCheck.NO_MISSING_NUMBERS]
     assert missing.passed
-    assert missing.detail.endswith("; unnumbered 299")
+    assert missing.detail.endswith("; unnumbered: 299")
 
 
 def test_numbers_of_a_batch_without_a_row_do_not_pass_by_accident() -> None:

@@ -27,7 +27,7 @@ def test_number_that_came_again_is_named() -> None:
     [
         (NumberFacts(series=5), 0, ""),
         (NumberFacts(series=5), 3, ""),
-        (NumberFacts(5, 6, 2, 1, 3, 4, 5, 6), 0, "gaps 2, late 3, restarts 4, joined 5, unnumbered 6"),
+        (NumberFacts(5, 6, 2, 1, 3, 4, 5, 6), 0, "gaps: 2, late: 3, restarts: 4, joined: 5, unnumbered: 6"),
     ],
 )
 def test_what_is_no_failure_is_told_in_numbers(facts: NumberFacts, unreadable: int, text: str) -> None:
@@ -36,4 +36,4 @@ def test_what_is_no_failure_is_told_in_numbers(facts: NumberFacts, unreadable: i
 
 def test_records_that_cannot_be_read_are_told_where_numbers_are_missing() -> None:
     text = describe_numbers(NumberFacts(missing=1, gaps=1), 3)
-    assert text == "gaps 1, 3 records of the batch cannot be read, their numbers may be among the missing"
+    assert text == "gaps: 1; records that cannot be read, whose numbers may be among the missing: 3"

@@ -84,7 +84,7 @@ def _explain(
     observed = {"ranges": len(table), "unexpected_ranges": int(result.result["unexpected_count"]), "total": total}
     validation = _without_context(result, total)
     if result.success:
-        detail = f"{len(table)} ranges: {kind.promise()}"
+        detail = f"{len(table)} {'range' if len(table) == 1 else 'ranges'}: {kind.promise()}"
         return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
     detail = kind.failure.format(total=total)
     if kind.check not in CHECKS_OF_NUMBERS:
@@ -111,7 +111,9 @@ def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
         if check.passed and not facts.numbers.series:
             check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
-        unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
+        unreadable = 0
+        if check.name == IntegrityCheck.NO_MISSING_NUMBERS:
+            unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
         return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
