@@ -125,9 +125,11 @@ class PostgresSink:
                 repeated = self._list_repeated(cursor, attempt)
             connection.commit()
             connection.autocommit = True
-            yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
-            # A check whose connection was lost could not run either, and that is no fault of the check.
-            connection.execute("select 1")
+            try:
+                yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
+            finally:
+                # What failed because the connection was lost is no fault of a check, whatever a check made of it.
+                connection.execute("select 1")
 
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
