@@ -107,7 +107,7 @@ def test_history_its_batches_and_the_alert_are_seen_in_a_browser(
     """In a light and a dark look, on a wide and a narrow screen: what is wrong is seen, and nothing is loaded."""
     looks: tuple[Look, ...] = ("light", "dark")
     for look in looks:
-        with open_page(look) as page:
+        with open_page(look, height=930) as page:
             page.goto((story.pages / "index.html").as_uri())
             page.get_by_role("link", name=NAME).click()
             for panel in ("Rows", "Duplicates", "Quarantined", "Holes"):
@@ -118,12 +118,13 @@ def test_history_its_batches_and_the_alert_are_seen_in_a_browser(
             failed = page.locator("table.checks").get_by_role("row").filter(has=page.locator(".failed"))
             assert "no_missing_numbers" in failed.first.inner_text()
             assert "10 numbers are missing" in failed.first.inner_text()
+            page.set_viewport_size({"width": 1100, "height": 620})
             page.screenshot(path=pictures / f"batch-{look}.png")
     with open_page(width=390) as page:
         for name in ("index", str(story.blocked)):
             page.goto((story.pages / NAME / f"{name}.html").as_uri())
             assert fits(page)
-    with open_page(height=420) as page:
+    with open_page(height=220) as page:
         page.set_content(story.mail)
         assert page.get_by_role("heading").inner_text() == story.title
         assert "blocked — no_missing_numbers" in story.title

@@ -1,0 +1,47 @@
+"""The roles around the core. Adapters implement them and meet only here; they never import each other.
+
+Each role has a real adapter and an in-memory one, and both pass the same contract tests. The three outcomes of a
+publication are told apart: it returned (published), it raised a typed error (not published), or it raised
+OutcomeUnknownError (ask for the batch id, I9).
+"""
+
+from collections.abc import Callable
+
+from batchledger.ports.alerts import Channel, Incidents
+from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
+from batchledger.ports.evidence import Evidence, EvidenceWriter
+from batchledger.ports.ledger import Decisions, Ledger
+from batchledger.ports.publication import Publication, TargetAccess, Truncate
+from batchledger.ports.sink import RowsToCheck, Sink, StagedRows, StagingWriter
+from batchledger.ports.source import SourceLog, Stager
+
+__all__ = [
+    "Auditor",
+    "Channel",
+    "CheckedBatch",
+    "CrashHook",
+    "Decisions",
+    "Evidence",
+    "EvidenceWriter",
+    "Incidents",
+    "Ledger",
+    "Publication",
+    "RecentBatch",
+    "RowChecks",
+    "RowsToCheck",
+    "Sink",
+    "SourceLog",
+    "StagedRows",
+    "Stager",
+    "StagingWriter",
+    "TargetAccess",
+    "Truncate",
+    "no_crash",
+]
+
+CrashHook = Callable[[str], None]
+"""Called with the name of each crash point as it is passed; does nothing outside of fault tests."""
+
+
+def no_crash(point: str) -> None:
+    """The crash hook of normal operation."""

@@ -1,0 +1,69 @@
+"""What the reading tasks witnessed, apart from the rows they wrote."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from batchledger.accounting import WitnessedRange
+from batchledger.batch import Attempt, Batch
+from batchledger.checking import FailedRecord
+from batchledger.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
+    import pyarrow as pa
+
+
+class EvidenceWriter(Protocol):
+    """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
+
+    def write(
+        self,
+        reader: int,
+        visible: Sequence[OffsetRange],
+        quarantined: "pa.Table | None",
+        tombstones: Sequence[OffsetRange] = (),
+    ) -> None:
+        """Write the offsets that were seen and the records that could not be decoded, all or nothing.
+
+        ``tombstones`` are those of ``visible`` that were skipped because they have no value.
+
+        Called once a reading task has come to its end; ``reader`` is the number of its part of the read.
+        Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema
+        ``quarantine.QUARANTINE_SCHEMA``.
+        """
+
+
+class Evidence(Protocol):
+    """What the reading tasks witnessed: which offsets Kafka returned, and the records to be quarantined.
+
+    Kept in the ledger's database whatever the sink is, apart from the rows, so that a lost row cannot take its own
+    evidence with it.
+    """
+
+    def open(self, attempt: Attempt) -> EvidenceWriter:
+        """Create empty evidence for exactly this attempt."""
+
+    def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
+        """Return one entry per range of the batch, in their order."""
+
+    def count_finished(self, attempt: Attempt) -> int:
+        """Return how many parts of the read came to their end."""
+
+    def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
+        """Return the maximal stretches of offsets for which no record was seen, in order."""
+
+    def read_quarantine(self, batch: Batch) -> "pa.Table":
+        """Return the published quarantine of the ranges of the batch, with the columns of ``QUARANTINE_SCHEMA``."""
+
+    def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: "pa.Table") -> Sequence[OffsetRange]:
+        """Add records whose rows fail checks to the staged quarantine; ``records`` are as ``read_records`` gives them.
+
+        All or nothing: returns the offsets that ``records`` lacks, and then nothing was written. Repeating it changes
+        nothing, also at the same time.
+        """
+
+    def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
+        """Return the records that were set aside because of checks, in the order of offsets."""
+
+    def drop(self, attempt: Attempt) -> None:
+        """Remove the evidence of this attempt and of every earlier one of its batch; harmless to repeat."""

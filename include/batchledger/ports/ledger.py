@@ -1,0 +1,263 @@
+"""The ledger: plans, attempts, audits, positions, and what people decide about them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from batchledger.accounting import Balance
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    HeldRange,
+    Position,
+    QuarantinedRecord,
+    Staged,
+)
+from batchledger.checking import CheckResult
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pacing import Pace
+from batchledger.planning import Plan
+from batchledger.ports.checks import RecentBatch
+from batchledger.ports.publication import Publication, Truncate
+from batchledger.rewind import ResolvedRewind
+
+
+class Ledger(Protocol):
+    """The control table: plans, attempts, positions, balances, results. Every method is one transaction.
+
+    Raises ServiceUnavailableError when the database does not answer, UnknownBatchError for ids that do not exist.
+    """
+
+    def load_positions(self, pipeline: str) -> Sequence[Position]:
+        """Return where the pipeline is, one position per partition it has ever planned; empty before the first."""
+
+    def seconds_since_published(self, pipeline: str) -> float | None:
+        """Return how long ago the pipeline last published, None when it never has."""
+
+    def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
+        """Return what the newest ``limit`` published live batches took, the newest first.
+
+        Those that nobody executed (an accepted loss) are left out, those that waited for a person who accepted them,
+        and those during which the clock was set back. The cost does not depend on how many batches there have been.
+        """
+
+    def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
+        """Return the newest ``limit`` published live batches, the newest first, without those that nobody executed.
+
+        The cost does not depend on how many batches there have been.
+        """
+
+    def find_open_batch(self, pipeline: str) -> Batch | None:
+        """Return the live batch that is neither published nor discarded; there is at most one."""
+
+    def load_batch(self, batch_id: int) -> Batch:
+        """Return one batch with its ranges."""
+
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
+        """Store a plan before anything is read. Returns the open batch instead when another run was faster (I5).
+
+        ``decision``: who triggered it, and why, if it was a person. Raises PositionConflictError when a range does not
+        start at the stored next offset, and PipelinePausedError.
+        """
+
+    def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
+        """Store the plan of a replay, with who asked for it and why; any number of replays may be open.
+
+        Returns the batch that is stored under ``key`` already, if there is one; a dry run has no key. Open replays of
+        the same ``run`` under another key are discarded, by ``decision``: the run was asked anew. A dry run publishes
+        nothing: it discards dry runs only, and does not raise PipelinePausedError as others do.
+        """
+
+    def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
+        """Return the replays that this run has planned and that are neither published nor discarded, in order."""
+
+    def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
+        """Record a replay that has to leave out everything it asks for, so that it is no batch; once for each key."""
+
+    def find_replay(self, pipeline: str, key: str) -> Batch | None:
+        """Return the replay that was stored under the key."""
+
+    def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
+        """Return what published batches hold of these offsets, in the order of offsets."""
+
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:
+        """Return what other live batches of its epoch have published of the ranges of a batch, in order.
+
+        The database refuses to publish these offsets once more (I2); this says it earlier.
+        """
+
+    def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
+        """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
+        """Remove the records of the ranges from quarantine for good; return how many there were.
+
+        The balances keep them as quarantined, and the ledger keeps who dropped them. Nothing is recorded when there
+        was none.
+        """
+
+    def end_dry_run(self, batch_id: int) -> None:
+        """Discard the batch of a dry run; harmless to repeat. Any other batch stays as it is."""
+
+    def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
+        """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""
+
+    def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """Remember where open transactions hold records back now, and since when they do at this very offset.
+
+        What was remembered of the pipeline's other partitions is forgotten. Never waits for a publication: a partition
+        that one is moving is left as it is, for the next plan.
+        """
+
+    def open_attempt(self, batch_id: int, run: str) -> Attempt:
+        """Take the batch over: the next attempt number, state planned. Fences every earlier attempt (I4).
+
+        Raises FencedError when the batch is published or discarded already.
+        """
+
+    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+        """Record why an attempt ended; the batch stays as it is. Does nothing to an attempt that has ended already."""
+
+    def find_failure(self, batch: Batch) -> str | None:
+        """Return the reason with which the newest attempt of the batch was marked failed; None when it was not."""
+
+    def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
+        """Record that staging is complete and sealed. Raises FencedError."""
+
+    def load_reported_rows(self, attempt: Attempt) -> int:
+        """Return what ``mark_staged`` recorded."""
+
+    def record_audit(
+        self,
+        attempt: Attempt,
+        balances: Sequence[Balance],
+        checks: Sequence[CheckResult],
+        expected: BatchState = BatchState.STAGED,
+    ) -> Batch:
+        """Store balances and results; the batch becomes audited, or blocked when a check failed (``blocks``).
+
+        It is staged, again if need be, when a critical check could not run. The results of an earlier audit of the
+        attempt are replaced.
+
+        ``expected`` is the state that the batch has to be in: an audited one may be audited again, and gets the new
+        numbers in place of the old ones. Raises FencedError.
+        """
+
+    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+        """Let the audited batch wait for a person, because of what became known only after its audit.
+
+        Raises FencedError when the batch is not audited, or is another attempt's.
+        """
+
+    def has_rows(self, batch_id: int) -> bool:
+        """Whether rows of the batch have been committed, by whichever attempt."""
+
+    def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
+        """Return the results of the newest audit of the batch."""
+
+    def publication(
+        self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+    ) -> AbstractContextManager[Publication]:
+        """Open a publishing transaction; commits on a normal exit, rolls back on any error (I3).
+
+        ``expected`` is the state that the batch has to be in. Raises FencedError when another attempt owns the batch,
+        BatchBlockedError when it is blocked, and OutcomeUnknownError when the connection is lost while committing.
+        """
+
+
+class Decisions(Protocol):
+    """What a person changes in the ledger. Each method is one transaction, which also stores who decided it and why.
+
+    Takes the same locks as a publication, so that a decision comes before it or after it, never in between. Repeating
+    a decision that stands changes nothing. Raises what Ledger does.
+    """
+
+    @property
+    def rehearsal(self) -> "Decisions":
+        """The same decisions, none of which is kept: a dry run."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether decisions are kept; False in a rehearsal."""
+
+    def load_epoch(self, pipeline: str) -> int:
+        """Return how often the pipeline was rewound."""
+
+    def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
+        """Return the offsets that published batches hold, in order."""
+
+    def load_balances(self, batch_id: int) -> Sequence[Balance]:
+        """Return the accounting of the newest audit; a range that none has accounted for is left out."""
+
+    def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """Return what was decided about a batch, in order."""
+
+    def find_pause(self, pipeline: str) -> DecisionRecord | None:
+        """Return the decision that has paused the pipeline; None when it runs."""
+
+    def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
+        """Return the decision by which exactly these ranges were given up in the present epoch."""
+
+    def give_up(
+        self,
+        pipeline: str,
+        ranges: Sequence[OffsetRange],
+        kind: DecisionKind,
+        decision: Decision,
+        *,
+        first_positions: Sequence[Position] = (),
+        discard: int | None = None,
+    ) -> Decided:
+        """Account for ranges that nobody will read, as a published batch without rows; move only these positions.
+
+        ``first_positions`` are stored first, where there is none yet.
+
+        An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
+        One that has been staged only when ``discard`` is its id, and never one whose rows are visible already
+        (at_least_once): DecisionRefusedError. Raises PositionConflictError when a range does not start at the stored
+        next offset.
+        """
+
+    def accept(self, attempt: Attempt, decision: Decision) -> Decided:
+        """Let the blocked attempt be published as it is; what its balance leaves unexplained is an accepted loss.
+
+        Also an audited one that is between its two commits. Raises FencedError when the batch is neither, or is another
+        attempt's by now, and DecisionRefusedError when something is counted twice.
+        """
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        """Record who triggered the run that takes the open batch, and why; the same decision once a batch.
+
+        Nothing is recorded about a batch that is published or discarded.
+        """
+
+    def discard(self, batch_id: int, decision: Decision) -> Decided:
+        """Close an open batch and fence its attempts. Raises DecisionRefusedError when it is published.
+
+        Also when its rows are visible already, because at_least_once commits them first.
+        """
+
+    def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
+        """Record that a run takes an open batch again. Raises FencedError when it is published or discarded."""
+
+    def rewind(
+        self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
+    ) -> Decided:
+        """Open the next epoch: named partitions go back, the others begin it where they stand.
+
+        The open live batch is discarded. With ``truncate`` the target is emptied by it in the same transaction, and
+        batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
+        else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
+        unseen (``rewind.require_checked``).
+        """
+
+    def pause(self, pipeline: str, decision: Decision) -> Decided:
+        """Let nothing new be planned; attempts of batches that are planned go on."""
+
+    def resume(self, pipeline: str, decision: Decision) -> Decided:
+        """End a pause."""

@@ -1,0 +1,99 @@
+"""What a publication, or a rewind that empties the target, does within the transaction of the ledger."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from batchledger.batch import Attempt, HeldRange, QuarantinedRecord
+
+
+class TargetAccess(Protocol):
+    """The open transaction in which a rewind empties the target; the pipeline is locked."""
+
+    @property
+    def connection(self) -> Any:
+        """The database connection of the transaction, for a sink that shares the ledger's database."""
+
+    @property
+    def pipeline(self) -> str:
+        """Whose target it is."""
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """Raise TargetChangedError when the pipeline has published to another table, or it is another pipeline's."""
+
+    def forget_target(self) -> None:
+        """Let the next publication create the table: the one that the pipeline has published to is gone."""
+
+
+Truncate = Callable[[TargetAccess], int]
+"""Empties the target, or only counts what it would remove; returns the number of rows."""
+
+
+class Publication(Protocol):
+    """The open transaction of one attempt that may publish: pipeline locked, attempt and state checked."""
+
+    @property
+    def connection(self) -> Any:
+        """The database connection of the transaction, for a sink that shares the ledger's database."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Who publishes."""
+
+    @property
+    def accepted_rows(self) -> int:
+        """How many rows the audit accepted; a sink that moves another number refuses."""
+
+    @property
+    def duplicate_rows(self) -> int:
+        """How many rows the audit counted as duplicates; a sink that drops another number refuses."""
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """Store which table the pipeline publishes to.
+
+        Raises TargetChangedError when it was another one before, or when it is another pipeline's.
+        """
+
+    def advance_positions(self) -> None:
+        """Move every partition of the batch from start to until. Raises PositionConflictError with both sides.
+
+        Where the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
+        """
+
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """Return what other published batches hold of the batch's ranges, and this one would take over.
+
+        A replay takes over from every batch; a live batch from replays, and from live batches of earlier epochs. What
+        another live batch of its epoch holds is not among them: ``mark_published`` refuses it (I2).
+        """
+
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """Return which records of the batch's ranges are in quarantine now; nobody can drop one any more."""
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
+
+        Of the batch itself nothing is visible from here on either: its rows were withdrawn too.
+
+        ``removed_rows``: how many offsets of each had rows in the target, as the sink has removed them.
+        """
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """Whether the batch is published and nobody has replaced any part of it since."""
+
+    def publish_quarantine(self) -> None:
+        """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of the batch have been written, by this attempt or an earlier one."""
+
+    def mark_rows(self) -> None:
+        """Record that the rows are written; ``verify`` reports a published batch without."""
+
+    def mark_published(self) -> None:
+        """Set the state of the batch and let its ranges count as published, with the rows that the audit accepted.
+
+        Raises PositionConflictError when a range overlaps one that is published already (I2), and BatchBlockedError
+        when a balance is not closed (I7): the database itself refuses both.
+        """

@@ -1,0 +1,141 @@
+"""Where rows go: staged, looked at, published."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.batch import Attempt, HeldRange
+from batchledger.checking import Offender
+from batchledger.comparison import Comparison
+from batchledger.numbering import NumberFacts
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.ports.publication import Publication, TargetAccess
+
+if TYPE_CHECKING:
+    # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
+    import pyarrow as pa
+
+
+class StagingWriter(Protocol):
+    """Writes rows from inside Spark tasks; pickled to the executors."""
+
+    def write(self, task: int, batches: "Iterator[pa.RecordBatch]") -> int:
+        """Write the rows of one task in one transaction, return how many. ``task`` tells repeated attempts apart."""
+
+
+@dataclass(frozen=True)
+class RowsToCheck:
+    """The rows that would be published, as checks see them: without duplicates, and without those that delete a key.
+
+    ``connection`` is one that can only read, and ``table`` the name of the rows in it. ``accepted`` counts all rows
+    that would be published, those that delete a key among them; ``checked`` counts the others.
+    """
+
+    connection: Any = field(repr=False)
+    table: str
+    accepted: int
+    checked: int
+
+
+class StagedRows(Protocol):
+    """The sealed rows of an attempt in one judgement. Changes nothing (I6).
+
+    Which of them are duplicates was found once, as they were opened, so that what is checked and what is counted agree
+    whatever other batches do meanwhile. A publication that finds other duplicates refuses.
+    """
+
+    def show(self) -> RowsToCheck:
+        """Return the rows that would be published, for checks; nothing can be changed through it, nor is left of it."""
+
+    def summarise(self) -> Sequence[StagedRange]:
+        """Aggregate the rows, one entry per range of the batch, in their order."""
+
+    def count_numbers(self) -> NumberFacts | None:
+        """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
+
+        What ``publish`` would drop as a duplicate does not count.
+        """
+
+
+class Sink(Protocol):
+    """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
+
+    def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
+        """Create empty staging for exactly this attempt.
+
+        Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
+        """
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
+
+    def read_staged(self, attempt: Attempt) -> AbstractContextManager[StagedRows]:
+        """Open the sealed rows for one judgement. Raises StagingLostError."""
+
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
+
+        Its own are among them when an earlier commit of it has written them, at least once.
+        Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
+        never neither, because both steps are in one transaction.
+        """
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """Remove the staged rows of these offsets, which were set aside; harmless to repeat."""
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch the target has there."""
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """Say what publishing the sealed rows as a replay would do to the rows of the target. Changes nothing (I6).
+
+        Names up to ``limit`` rows that would change. Raises TargetRefusedError where ``publish`` would, as far as it
+        can be known without writing to the target.
+        """
+
+    def check(self, publication: Publication) -> None:
+        """Raise what ``publish`` would raise now, and leave nothing of it behind."""
+
+    def publish(self, publication: Publication) -> int:
+        """Make the accepted rows of the attempt visible within the publication; return their number.
+
+        Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. A row that an
+        earlier attempt of the batch has made visible, as its message key tells, is left as it is and counted with the
+        others. Raises StagingLostError or AuditOutdatedError when the rows are not those that were audited, and
+        TargetRefusedError.
+        """
+
+    def remember_numbers(self, publication: Publication) -> None:
+        """Let later batches know the numbers of this one, whose rows are visible, within the publication.
+
+        Does nothing for a replay, and without a sequence. Raises StagingLostError when the rows are not those that were
+        audited.
+        """
+
+    def truncate(self, access: TargetAccess) -> int:
+        """Remove every row of the target and what is remembered of keys; return how many rows there were.
+
+        Readers wait, and then see an empty table, also those whose snapshot is older. Raises TargetChangedError when
+        the table is not the pipeline's own.
+        """
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
+
+        What a task is still writing to is left: its attempt is over, nobody reads it.
+        """
+
+    def count_target(
+        self, pipeline: str, within: Sequence[OffsetRange] | None = None
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """Return what the target holds of the pipeline, by batch id and partition.
+
+        ``within`` are ranges that do not overlap: only their offsets are counted, and no repeated keys.
+        """
