@@ -1,4 +1,4 @@
-"""The topic that is read: JSON records of about 150 bytes, whose producers number them."""
+"""The topic that is read: JSON records of about 140 bytes, whose producers number them."""
 
 import json
 from collections.abc import Iterator
