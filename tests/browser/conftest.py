@@ -17,6 +17,9 @@ INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chr
 # Otherwise it looks for hosts of its maker at every start.
 ALONE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
+# A page from the disk, and its icon.
+OWN = ("file:", "data:")
+
 Look = Literal["light", "dark"]
 OpenPage = Callable[..., AbstractContextManager[Page]]
 
@@ -42,18 +45,20 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> OpenPage:
-    """Open a page in a look and a width; when the test leaves it, it must not have complained about anything."""
+    """Open a page in a look and a width; it must load nothing but itself, and complain about nothing."""
 
     @contextmanager
     def open_page(look: Look = "light", width: int = 1100, height: int = 900) -> Iterator[Page]:
         context = browser.new_context(color_scheme=look, viewport={"width": width, "height": height})
-        page, complaints = context.new_page(), list[str]()
+        page, complaints, loaded = context.new_page(), list[str](), list[str]()
+        page.on("request", lambda request: loaded.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
         yield page
         context.close()
         assert complaints == []
+        assert [each for each in loaded if not each.startswith(OWN)] == []
 
     return open_page
 
