@@ -393,7 +393,15 @@ def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.blocks)
     return BatchBlockedError(
         f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
-        f"{failed}. See it with: batchledger batch {batch.batch_id}. When the cause is removed, take "
-        f"it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        f"{failed}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch)}",
         batch_id=batch.batch_id,
+    )
+
+
+def ways_out(batch: Batch) -> str:
+    """Say what a person can do with a blocked batch."""
+    return (
+        f"When the cause is removed, take it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}. "
+        f"When it cannot be, publish what is staged with: batchledger accept {batch.batch_id} --reason WHY, or let the "
+        f"next run plan its offsets again with: batchledger discard {batch.batch_id} --reason WHY"
     )

@@ -202,9 +202,8 @@ def _read_suite(entry: Mapping[str, Any], folder: Path) -> list[object]:
         content = json.loads(path.read_text(encoding="utf-8"))
         expectations = content["expectations"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"suite {path} is not a suite of Great Expectations: {type(error).__name__}: {error}"
-        ) from None
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"suite {path} is not a suite of Great Expectations: {reason}") from None
     of_all = {name: entry[name] for name in ("severity", "on_failure") if name in entry}
     return [_read_expectation(each, of_all, path) for each in expectations]
 

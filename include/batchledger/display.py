@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, DecisionRecord, DeliveryMode, Lane
-from batchledger.checking import CheckResult, Outcome
+from batchledger.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane, ways_out
+from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
@@ -249,13 +249,17 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     for check in history.checks:
         checks.add_row(_outcome_of(check), check.name, Text(check.detail))
     print_out(checks)
+    if history.batch.state is BatchState.BLOCKED:
+        print_out(Text(f"{ways_out(history.batch)}."))
 
 
 def _outcome_of(check: CheckResult) -> Text:
     """What came of a check, as red as it matters."""
     if check.passed or check.outcome is Outcome.EMPTY:
         return Text(check.outcome.value, "green" if check.passed else "dim")
-    return Text(check.outcome.value.replace("_", " "), "bold red" if check.blocks else "yellow")
+    policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
+    outcome = check.outcome.value.replace("_", " ")
+    return Text(f"{outcome}\n{check.severity}{policy}", "bold red" if check.blocks else "yellow")
 
 
 def balance_table(ranges: Sequence[RangeRecord]) -> Table:

@@ -167,7 +167,8 @@ def _tell_set_aside(
     records = _set_aside_for(result.name, set_aside)
     if not records or result.outcome is Outcome.NOT_RUN:
         return result
-    told = replace(result, outcome=Outcome.FAILED).with_observed(set_aside=len(records))
+    left = f"of what is left, {result.detail}"
+    told = replace(result, outcome=Outcome.FAILED, detail=left).with_observed(set_aside=len(records))
     noted = told.with_note(f"{len(records):,} records did not pass and were set aside")
     before = len(_set_aside_for(result.name, earlier))
     if before:

@@ -31,10 +31,8 @@ def show_audits(audits: Sequence[LedgerAudit], failures: Mapping[str, Batchledge
         print_out(table)
         for line in audit.coverage.describe_unproved():
             print_out(Text(f"Not proved: {line}.", "yellow"))
-        for command in dict.fromkeys(each.command for each in audit.findings.found if each.command):
-            print_out(
-                f"  {command}",
-            )
+        for line in dict.fromkeys(f"{each.title}: {each.command}" for each in audit.findings.found if each.command):
+            print_out(Text(line))
     for name, error in failures.items():
         print_out(Text(f"{name} could not be audited: {error}", "bold red"))
 

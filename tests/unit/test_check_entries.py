@@ -102,7 +102,7 @@ def test_columns_of_provenance_may_be_checked(tmp_path: Path) -> None:
         ({"type": "expect_column_values_to_match_json_schema", "column": "id"}, "is not an expectation"),
         ({"type": "expect_table_row_count_to_equal_other_table", "other_table_name": "x"}, "is not an expectation"),
         ({"type": "no_such_module:Expect"}, "there is no module 'no_such_module', neither as"),
-        ({"suite": "no.json"}, "no.json is not a suite of Great Expectations: FileNotFoundError"),
+        ({"suite": "no.json"}, "no.json is not a suite of Great Expectations: there is no such file"),
         ({"suite": "no.json", "mostly": 1}, "'mostly' cannot be said of a suite; allowed: severity, on_failure"),
         ("expect_column_values_to_not_be_null", "checks.0: 'expect_column_values_to_not_be_null'"),
     ],

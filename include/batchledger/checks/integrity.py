@@ -111,10 +111,11 @@ def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
     if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
         if check.passed and not facts.numbers.series:
             check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
-        unreadable = 0
-        if check.name == IntegrityCheck.NO_MISSING_NUMBERS:
-            unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
-        return check.with_observed(**asdict(facts.numbers)).with_note(describe_numbers(facts.numbers, unreadable))
+        check = check.with_observed(**asdict(facts.numbers))
+        if check.name != IntegrityCheck.NO_MISSING_NUMBERS:
+            return check
+        unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
+        return check.with_note(describe_numbers(facts.numbers, unreadable))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))
