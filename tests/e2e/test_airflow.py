@@ -38,7 +38,7 @@ def test_task_logs_tell_which_offsets_were_planned_staged_audited_and_published(
     run_to_the_end(airflow, pipeline)
     logs = (services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log")
     told = "".join(path.read_text() for path in logs)
-    for event in (f"planned: {pipeline.name}[0] 0..30", "staged: 30 rows", "audited: 6 checks passed", "published: "):
+    for event in (f"planned: {pipeline.name}[0] 0..30", "staged: 30 rows", "audited: 7 of 7 checks passed", "published: "):
         assert event in told
 
 
@@ -154,7 +154,7 @@ def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(
 
 @pytest.mark.usefixtures("airflow")
 def test_scheduler_imports_the_heavy_libraries_before_it_forks(services: TestServices) -> None:
-    assert "preloaded batchledger.wiring" in services.home.log_file("scheduler").read_text()
+    assert "preloaded batchledger.upkeep" in services.home.log_file("scheduler").read_text()
 
 
 def test_no_secret_reaches_the_task_logs_or_the_ledger(
