@@ -20,6 +20,7 @@ from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
 from batchledger.stack.machine import choose_free_ports
 from batchledger.stack.postgres_server import connection_string
+from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,3 +124,19 @@ def airflow(services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: Non
         services.up(*local_stack.AIRFLOW_SERVICES)
     with open_airflow(Account(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
         yield api
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    """A real endpoint behind connection ``ops``."""
+    with serve_webhook() as endpoint:
+        connect_webhook(monkeypatch, "ops", endpoint.url)
+        yield endpoint
+
+
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    """A real mail server behind connection ``mail``."""
+    with serve_mail() as endpoint:
+        connect_mail(monkeypatch, "mail", endpoint.port)
+        yield endpoint

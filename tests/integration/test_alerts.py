@@ -1,6 +1,5 @@
 """Alerts over real services: what is wrong with a real topic arrives at a real endpoint, and is listed."""
 
-from collections.abc import Iterator
 from time import monotonic
 
 import pytest
@@ -8,23 +7,9 @@ import pytest
 from batchledger.batch import BatchState
 from batchledger.errors import BatchBlockedError
 from batchledger.run_batch import run_once
-from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, free_port, serve_mail, serve_webhook
+from tests.endpoints import Mailbox, Webhook, free_port
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace, delete_records
-
-
-@pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    with serve_webhook() as endpoint:
-        connect_webhook(monkeypatch, "ops", endpoint.url)
-        yield endpoint
-
-
-@pytest.fixture
-def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
-    with serve_mail() as endpoint:
-        connect_mail(monkeypatch, "mail", endpoint.port)
-        yield endpoint
 
 
 def block(pipeline: TestPipeline) -> None:

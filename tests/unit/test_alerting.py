@@ -1,7 +1,7 @@
 """Alerts reach real endpoints, once for each incident and once for its end; what an endpoint does changes no batch."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,6 @@ from tests.endpoints import (
     connect_mail,
     connect_webhook,
     free_port,
-    serve_mail,
     serve_webhook,
 )
 from tests.fakes.incidents import MemoryIncidents
@@ -115,22 +114,6 @@ def desk() -> Desk:
     world = World()
     world.broker.create_topic("orders", 1)
     return Desk(world)
-
-
-@pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    """The endpoint behind connection ``ops``."""
-    with serve_webhook() as endpoint:
-        connect_webhook(monkeypatch, "ops", endpoint.url)
-        yield endpoint
-
-
-@pytest.fixture
-def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
-    """The mail server behind connection ``mail``."""
-    with serve_mail() as endpoint:
-        connect_mail(monkeypatch, "mail", endpoint.port)
-        yield endpoint
 
 
 def test_one_message_an_incident_and_one_at_its_end_whatever_the_number_of_runs(desk: Desk, webhook: Webhook) -> None:

@@ -10,16 +10,16 @@ from great_expectations.core import ExpectationValidationResult
 from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metadata_types import FailureSeverity
-from great_expectations.render import LegacyDiagnosticRendererType, LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
-from great_expectations.render.renderer_configuration import RendererConfiguration
 
 from batchledger.accounting import IntegrityCheck
 from batchledger.checking import Severity
+from batchledger.checks.promises import Promising, as_text
 from batchledger.facts import BatchFacts
 
 
-class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
+class ExpectFactToBeZero(Promising, ExpectColumnValuesToBeInSet):
     """Each range has 0 of the fact.
 
     The first line of a class's text is its promise, which people read. ``fact`` is the column, ``check`` the name under
@@ -42,27 +42,6 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
         )
 
     @classmethod
-    def promise(cls) -> str:
-        """What holds when it is met, in one sentence."""
-        return str(cls.__doc__).partition("\n")[0]
-
-    @classmethod
-    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
-        renderer_configuration.template_str = cls.promise()
-        return renderer_configuration
-
-    @classmethod
-    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
-    def _prescriptive_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[str, Any] | None = None,
-    ) -> list[RenderedStringTemplateContent]:
-        """What Data Docs say of the expectation."""
-        return [_as_text(cls.promise())]
-
-    @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
     def _diagnostic_unexpected_statement_renderer(
         cls,
@@ -76,7 +55,7 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
                 configuration, result, runtime_configuration
             )
             return statement
-        return [_as_text(cls.failure.format(total=result.result["observed_value"]), "text-danger")]
+        return [as_text(cls.failure.format(total=result.result["observed_value"]), "text-danger")]
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
@@ -185,8 +164,3 @@ def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     if facts.numbers is not None:
         chosen += [ExpectNumbersNotToBeMissing, ExpectNumbersNotToRepeat]
     return chosen
-
-
-def _as_text(text: str, *classes: str) -> RenderedStringTemplateContent:
-    template = {"template": text.replace("$", "$$"), "styling": {"classes": list(classes)}}
-    return RenderedStringTemplateContent(content_block_type="string_template", string_template=template)

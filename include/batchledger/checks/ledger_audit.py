@@ -10,19 +10,16 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.expectations.core import ExpectColumnValuesToBeBetween
-from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
-from great_expectations.render.renderer.renderer import renderer
-from great_expectations.render.renderer_configuration import RendererConfiguration
 
 from batchledger.checking import CheckResult, Outcome, Suite
 from batchledger.checks.judging import judge_table
+from batchledger.checks.promises import Promising
 from batchledger.ledger_audit import FINDINGS_SHOWN, LedgerCheck, Question
 
 _RESULT_FORMAT = {"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
 
 
-class ExpectFactsWithinLimit(ExpectColumnValuesToBeBetween):
+class ExpectFactsWithinLimit(Promising, ExpectColumnValuesToBeBetween):
     """Nothing that was looked at is beyond its limit.
 
     The first line of a class's text is its promise, which people read; ``check`` is the column and the stored name.
@@ -40,29 +37,6 @@ class ExpectFactsWithinLimit(ExpectColumnValuesToBeBetween):
             description=cls.promise(),
             meta={"check": cls.check.value},
         )
-
-    @classmethod
-    def promise(cls) -> str:
-        """What holds when it is met, in one sentence."""
-        return str(cls.__doc__).partition("\n")[0]
-
-    @classmethod
-    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
-        renderer_configuration.template_str = cls.promise()
-        return renderer_configuration
-
-    @classmethod
-    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
-    def _prescriptive_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> list[RenderedStringTemplateContent]:
-        """What Data Docs say of the expectation."""
-        template = {"template": cls.promise(), "params": {}}
-        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
 
 
 class ExpectPublishedRangesToMeet(ExpectFactsWithinLimit):
