@@ -110,9 +110,11 @@ def spark(services: TestServices) -> None:
 
 
 @pytest.fixture
-def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Workplace:
-    """Everything that a pipeline needs, apart from Airflow."""
-    return Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines)
+def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Iterator[Workplace]:
+    """Everything that a pipeline needs, apart from Airflow, which shall not have the files of all tests to read."""
+    yield Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines)
+    for path in SERVICES.home.pipelines.glob("*.yaml"):
+        path.unlink()
 
 
 @pytest.fixture(scope="session")

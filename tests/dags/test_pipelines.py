@@ -44,9 +44,9 @@ def write_pipeline(folder: Path, name: str, **changes: object) -> None:
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def parse(folder: Path) -> dict:  # type: ignore[type-arg]
+def parse(folder: Path, **more: str) -> dict:  # type: ignore[type-arg]
     """Import the DAG file in a process of its own, where nothing is preloaded and no service can be reached."""
-    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder)}
+    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder), **more}
     code = REPORT.format(dags=str(ROOT / "dags"))
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -95,6 +95,14 @@ def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path
     assert len(report["chains"]) == 50
     heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "adbc_driver_postgresql", "pyarrow", "grpc"}
     assert heavy.isdisjoint(report["modules"])
+
+
+def test_a_task_builds_no_dag_but_its_own(tmp_path: Path) -> None:
+    for name in ("orders", "clicks"):
+        write_pipeline(tmp_path, name)
+    (tmp_path / "broken one.yaml").write_text("name: [")
+    for dag_id, chain in {"clicks": CHAIN, "broken_one": {"plan": []}}.items():
+        assert parse(tmp_path, _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id)["chains"] == {dag_id: chain}
 
 
 def test_refused_file_becomes_a_dag_that_says_so_and_harms_no_other(tmp_path: Path) -> None:
