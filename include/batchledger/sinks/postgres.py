@@ -17,7 +17,6 @@ from psycopg import sql
 from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, TargetCount
 from batchledger.batch import Attempt, HeldRange, Lane, stage_again
 from batchledger.checking import Offender
-from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.comparison import Comparison
 from batchledger.database import (
     STAGING_SCHEMA,
@@ -33,7 +32,6 @@ from batchledger.errors import (
     ConfigurationError,
     StagingError,
     StagingLostError,
-    TargetChangedError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.ports import Publication, TargetAccess
@@ -57,7 +55,7 @@ from batchledger.sinks.staging import (
     statement_about,
     table_prefix,
 )
-from batchledger.sinks.upsert import PostgresUpsert
+from batchledger.sinks.target import PostgresTarget
 from batchledger.sinks.withdrawal import count_withdrawn, withdraw_rows
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
@@ -83,7 +81,7 @@ class PostgresSink:
     @property
     def name(self) -> str:
         """The target's name as people write it."""
-        return ".".join(self.table)
+        return self._target.name
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> PostgresStagingWriter:
         """See the port."""
@@ -93,7 +91,7 @@ class PostgresSink:
             cursor.execute(
                 sql.SQL("create unlogged table {} ({})").format(open_table(attempt), sql.SQL(", ").join(columns))
             )
-            self._check_target_fits(cursor, attempt, schema.names)
+            self._target.require_fit(cursor, attempt, schema.names)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
@@ -183,9 +181,9 @@ class PostgresSink:
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
-            if not held or not columns_of(cursor, *self.table):
+            if not held or not self._target.read_columns(cursor):
                 return [0] * len(held)
-            cursor.execute(read_sql("count_held").format(target=self._target), held_as_arrays(held))
+            cursor.execute(read_sql("count_held").format(target=self._target.identifier), held_as_arrays(held))
             return [count for (count,) in cursor]
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
@@ -193,19 +191,19 @@ class PostgresSink:
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
             cursor.execute("set local work_mem = '256MB'")
             row_columns = list(self._staged_columns(cursor, attempt))
-            columns = columns_of(cursor, *self.table)
+            columns = self._target.read_columns(cursor)
             if not columns:
                 # Rolled back below: the rows are compared with the empty table that they would create.
-                self._create_target(cursor, self._staged_columns(cursor, attempt))
-                columns = columns_of(cursor, *self.table)
+                self._target.create(cursor, self._staged_columns(cursor, attempt))
+                columns = self._target.read_columns(cursor)
             rows: sql.Composable = rows_table(attempt)
             if self._deduplication is not None:
                 rows = self._deduplication.select_accepted(cursor, attempt)
             try:
-                shadow = Shadow(self._target, columns, rows, row_columns, self._upsert)
+                shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates)
                 comparison = shadow.compare(cursor, attempt, limit)
             except psycopg.DataError as error:
-                raise self._refused(attempt, error) from error
+                raise self._target.refused(attempt, error) from error
             cursor.connection.rollback()
             return comparison
 
@@ -216,23 +214,24 @@ class PostgresSink:
             try:
                 publication.connection.execute("set constraints all immediate")
             except psycopg.IntegrityError as error:
-                raise self._refused(publication.attempt, error) from error
+                raise self._target.refused(publication.attempt, error) from error
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
-            if not columns_of(cursor, *self.table):
+            if not self._target.read_columns(cursor):
                 return [0] * len(replaced)
             rules = [each for each in (self.deduplication, self.upsert) if each is not None]
             try:
-                withdraw_rows(cursor, self._target, attempt, [column for each in rules for column in each.key])
+                key_columns = [column for each in rules for column in each.key]
+                withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
             except psycopg.ProgrammingError as error:
-                raise self._refused(attempt, error) from error
+                raise self._target.refused(attempt, error) from error
             if self._deduplication is not None:
                 self._deduplication.recall(cursor, attempt, replaced)
-            if self._upsert is not None:
-                self._upsert.withdraw(cursor, attempt)
+            if self._target.updates is not None:
+                self._target.updates.withdraw(cursor, attempt)
             return count_withdrawn(cursor, replaced)
 
     def publish(self, publication: Publication) -> int:
@@ -247,15 +246,11 @@ class PostgresSink:
             if self._deduplication is not None:
                 rows = self._deduplication.accept(cursor, publication)
             try:
-                self._create_target(cursor, columns)
-                publication.confirm_target(self.name, self._identity(cursor))
-                if self._upsert is not None:
-                    moved = self._upsert.apply(cursor, attempt, rows.missing, list(columns))
-                else:
-                    cursor.execute(self._insert(rows.missing, list(columns)), [attempt.batch.batch_id])
-                    moved = int(cursor.rowcount)
+                self._target.create(cursor, columns)
+                publication.confirm_target(self.name, self._target.read_identity(cursor))
+                moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
-                raise self._refused(attempt, error) from error
+                raise self._target.refused(attempt, error) from error
         visible = rows.held + moved
         _require_audited(publication, visible, rows.dropped)
         return visible
@@ -266,16 +261,16 @@ class PostgresSink:
             for table in ("message_key", "deleted_key"):
                 forget = sql.SQL("delete from batchledger.{} where pipeline = %s").format(sql.Identifier(table))
                 cursor.execute(forget, [access.pipeline])
-            if not columns_of(cursor, *self.table):
+            if not self._target.read_columns(cursor):
                 access.forget_target()
                 return 0
-            access.confirm_target(self.name, self._identity(cursor))
+            access.confirm_target(self.name, self._target.read_identity(cursor))
             # A reader who stays for long keeps everybody else waiting behind this.
             cursor.execute("set local lock_timeout = '20s'")
-            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target))
-            cursor.execute(sql.SQL("select count(*) from {}").format(self._target))
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
+            cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
             ((rows,),) = cursor.fetchall()
-            cursor.execute(sql.SQL("truncate {}").format(self._target))
+            cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
             return int(rows)
 
     def drop_staging(self, attempt: Attempt) -> None:
@@ -287,20 +282,20 @@ class PostgresSink:
     ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
-            if not columns_of(cursor, *self.table):
+            if not self._target.read_columns(cursor):
                 return {}
             if within is not None:
-                statement = read_sql("count_target_within").format(target=self._target)
+                statement = read_sql("count_target_within").format(target=self._target.identifier)
                 bounds = {
                     "first": min((each.start for each in within), default=0),
                     "last": max((each.until for each in within), default=0),
                 }
                 cursor.execute(statement, ranges_as_arrays(within) | bounds)
             elif self.upsert is None:
-                cursor.execute(read_sql("count_target").format(target=self._target))
+                cursor.execute(read_sql("count_target").format(target=self._target.identifier))
             else:
                 key = join_names(self.upsert.key)
-                cursor.execute(read_sql("count_keyed_target").format(target=self._target, key=key))
+                cursor.execute(read_sql("count_keyed_target").format(target=self._target.identifier, key=key))
             return {
                 (batch_id, TopicPartition(topic, partition)): TargetCount(*counts)
                 for batch_id, topic, partition, *counts in cursor
@@ -316,12 +311,8 @@ class PostgresSink:
         return PostgresDeduplication(self.deduplication, self.table) if self.deduplication else None
 
     @property
-    def _upsert(self) -> PostgresUpsert | None:
-        return PostgresUpsert(self.upsert, self._target) if self.upsert else None
-
-    @property
-    def _target(self) -> sql.Identifier:
-        return sql.Identifier(*self.table)
+    def _target(self) -> PostgresTarget:
+        return PostgresTarget(self.table, self.upsert)
 
     def _require_key_columns(self, schema: pa.Schema) -> None:
         columns, sequence = schema.names, self.sequence
@@ -356,62 +347,6 @@ class PostgresSink:
                 batch_id=attempt.batch.batch_id,
             )
         return columns
-
-    def _create_target(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
-        if columns_of(cursor, *self.table):
-            return
-        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
-        definitions = [sql.SQL(f"{{}} {type_}").format(sql.Identifier(name)) for name, type_ in stored.items()]
-        definitions.append(sql.SQL("{} bigint not null").format(sql.Identifier(BATCH_COLUMN)))
-        if self._upsert is not None:
-            definitions.append(self._upsert.primary_key)
-        cursor.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(self.table[0])))
-        cursor.execute(sql.SQL("create table {} ({})").format(self._target, sql.SQL(", ").join(definitions)))
-        if self._upsert is not None:
-            # Every update would have to maintain an index of the offsets, and a replay reads the whole table as fast.
-            return
-        # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row. Without
-        # autosummarize what was appended since the last vacuum would be read whole for every range.
-        index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
-        cursor.execute(index.format(self._target))
-
-    @property
-    def _unstored_column(self) -> str | None:
-        """What the rows carry for the sink only."""
-        return DELETED_COLUMN if self.upsert else None
-
-    def _identity(self, cursor: psycopg.Cursor[Any]) -> str:
-        cursor.execute("select %s::regclass::oid::text", [self._target.as_string(cursor)])
-        return str(cursor.fetchall()[0][0])
-
-    def _check_target_fits(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        """Let PostgreSQL plan the later insert, so that its own rules decide what fits."""
-        if not columns_of(cursor, *self.table):
-            return
-        if self._upsert is not None:
-            self._upsert.require_unique_index(cursor, self.name)
-        stored = [each for each in columns if each != self._unstored_column]
-        try:
-            cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
-        except psycopg.ProgrammingError as error:
-            raise TargetChangedError(
-                f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "
-                "Nothing was written. Alter the table, or correct source.schema or the transform.",
-                table=self.name,
-            ) from error
-
-    def _refused(self, attempt: Attempt, error: psycopg.Error) -> TargetChangedError:
-        return TargetChangedError(
-            f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing was "
-            "published. Alter the table, or correct the records in a transform.",
-            batch_id=attempt.batch.batch_id,
-        )
-
-    def _insert(self, staging: sql.Composable, columns: Sequence[str]) -> sql.Composed:
-        names = sql.SQL(", ").join(sql.Identifier(name) for name in columns)
-        return sql.SQL("insert into {} ({}, {}) select {}, %s::bigint from {}").format(
-            self._target, names, sql.Identifier(BATCH_COLUMN), names, staging
-        )
 
 
 def _require_audited(publication: Publication, visible: int, dropped: int) -> None:
