@@ -105,7 +105,7 @@ class CheckEntry(BaseModel):
         found = {name: _as_json(value) for name, value in self.arguments.items()}
         for name, value in found.items():
             if name not in properties:
-                close = difflib.get_close_matches(name, properties, n=1)
+                close = difflib.get_close_matches(name, [*properties, *CheckEntry.model_fields], n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(properties)}"
                 raise ValueError(f"{self.type} has no argument {name!r}; {hint}")
             fault = next(iter(Draft7Validator(properties[name]).iter_errors(value)), None)

@@ -169,7 +169,7 @@ def _tell_set_aside(
         return result
     left = f"of what is left, {result.detail}"
     told = replace(result, outcome=Outcome.FAILED, detail=left).with_observed(set_aside=len(records))
-    noted = told.with_note(f"{len(records):,} records did not pass and were set aside")
+    noted = told.with_note(f"records that did not pass and were set aside: {len(records):,}")
     before = len(_set_aside_for(result.name, earlier))
     if before:
         noted = noted.with_note(

@@ -117,7 +117,7 @@ def test_history_its_batches_and_the_alert_are_seen_in_a_browser(
             page.get_by_role("link", name=str(story.blocked), exact=True).click()
             failed = page.locator("table.checks").get_by_role("row").filter(has=page.locator(".failed"))
             assert "no_missing_numbers" in failed.first.inner_text()
-            assert "10 numbers are missing" in failed.first.inner_text()
+            assert "numbers missing in what the producers have numbered: 10" in failed.first.inner_text()
             page.set_viewport_size({"width": 1100, "height": 620})
             page.screenshot(path=pictures / f"batch-{look}.png")
     with open_page(width=390) as page:

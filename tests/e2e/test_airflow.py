@@ -59,7 +59,7 @@ def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowAp
     tasks = {task.task_id: task for task in airflow.list_tasks(pipeline.name, run.run_id)}
     assert (run.state, tasks["audit"].state, tasks["audit"].try_number) == ("failed", "failed", 1)
     error = airflow.read_error(pipeline.name, run.run_id, tasks["audit"])
-    assert "no_unexplained_holes: 1 offsets have no visible record" in error
+    assert "no_unexplained_holes: offsets without a visible record, which source.holes does not allow for: 1" in error
     assert f"{pipeline.name}[0] " in error
     assert pipeline.count_target_rows() == 0
     batch = pipeline.platform().ledger.find_open_batch(pipeline.name)

@@ -142,14 +142,14 @@ class MemoryAuditor:
         if facts.positions is None:
             moved = []
         faults = {
-            IntegrityCheck.NO_DUPLICATE_OFFSETS: f"{repeated} rows repeat an offset" if repeated else "",
-            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: f"{outside} rows lie outside" if outside else "",
+            IntegrityCheck.NO_DUPLICATE_OFFSETS: f"rows that repeat an offset: {repeated}" if repeated else "",
+            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: f"rows outside: {outside}" if outside else "",
             IntegrityCheck.NO_UNEXPLAINED_HOLES: f"{forbidden_holes} offsets are holes" if forbidden_holes else "",
             IntegrityCheck.BALANCE_CLOSES: f"unexplained: {unexplained}" if any(unexplained) else "",
             IntegrityCheck.RANGES_MEET_POSITION: f"moved: {', '.join(map(str, moved))}" if moved else "",
             IntegrityCheck.NO_PUBLISHED_OFFSETS: f"published: {facts.published}" if facts.published else "",
-            IntegrityCheck.NO_DUPLICATE_MESSAGES: f"{messages} records repeat a message" if messages else "",
-            IntegrityCheck.NO_MISSING_NUMBERS: f"{facts.missing_numbers} numbers are missing"
+            IntegrityCheck.NO_DUPLICATE_MESSAGES: f"records that repeat a message: {messages}" if messages else "",
+            IntegrityCheck.NO_MISSING_NUMBERS: f"numbers missing: {facts.missing_numbers}"
             if facts.missing_numbers
             else "",
             IntegrityCheck.NO_REPEATED_NUMBERS: f"{numbers.repeated} numbers repeat" if numbers.repeated else "",

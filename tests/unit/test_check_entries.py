@@ -82,6 +82,8 @@ def test_columns_of_provenance_may_be_checked(tmp_path: Path) -> None:
         ({"type": "zzz"}, "'zzz' is not an expectation; write one of Great Expectations, or module:Class"),
         ({"column": "id"}, "checks.0.type: this key is required"),
         ({"type": NOT_NULL["type"], "colum": "id"}, "has no argument 'colum'; did you mean 'column'?"),
+        ({**NOT_NULL, "severty": "info"}, "has no argument 'severty'; did you mean 'severity'?"),
+        ({**NOT_NULL, "on_fail": "block"}, "has no argument 'on_fail'; did you mean 'on_failure'?"),
         ({"type": NOT_NULL["type"]}, "needs the argument 'column'"),
         ({**NOT_NULL, "column": "ids"}, "'ids' is not a column of source.schema; did you mean 'id'?"),
         ({**NOT_NULL, "mostly": 2}, "mostly: 2 is not allowed: 2 is greater than the maximum of 1"),

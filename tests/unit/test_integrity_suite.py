@@ -55,39 +55,39 @@ def failed(facts: BatchFacts) -> dict[str, CheckResult]:
 FAULTS = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: (
         replace(second(lambda one: replace(one, distinct=98, visible=98)), balances=CLEAN.balances),
-        "2 rows repeat an offset that is staged already (in orders[1] 100..200)",
+        "rows that repeat an offset staged already: 2 (in orders[1] 100..200)",
     ),
     IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: (
         replace(second(lambda one: replace(one, outside=3)), reported=303),
-        "3 rows lie outside of the batch's ranges (in orders[1] 100..200)",
+        "rows outside of the batch's ranges: 3 (in orders[1] 100..200)",
     ),
     IntegrityCheck.BALANCE_CLOSES: (
         second(lambda one: replace(one, staged=96, distinct=96)),
-        "the balance does not close: +4 offsets are unaccounted for (in orders[1] 100..200)",
+        "the balance does not close; offsets unaccounted for: +4 (in orders[1] 100..200)",
     ),
     IntegrityCheck.STAGED_AS_REPORTED: (
         replace(CLEAN, reported=305),
-        "staging differs by +5 rows from what the writing tasks reported (in orders[0] 100..200)",
+        "rows that the writing tasks reported and staging lacks: +5 (in orders[0] 100..200)",
     ),
     IntegrityCheck.RANGES_MEET_POSITION: (
         replace(CLEAN, positions=tuple(replace(each, next_offset=90) for each in CLEAN.positions or ())),
-        f"ranges do not start at the stored position, off by +30 offsets (in {', '.join(map(str, ORDERS))})",
+        f"ranges do not start at the stored position; offsets apart: +30 (in {', '.join(map(str, ORDERS))})",
     ),
     IntegrityCheck.NO_DUPLICATE_MESSAGES: (
         second(lambda one: replace(one, duplicates=5, known_duplicates=2)),
-        "3 records repeat a message, and dedupe.duplicates is block (in orders[1] 100..200)",
+        "records that repeat a message, while dedupe.duplicates is block: 3 (in orders[1] 100..200)",
     ),
     IntegrityCheck.NO_MISSING_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, missing=6, gaps=2, late=1, restarts=4)),
-        "6 numbers are missing in what the producers have numbered; gaps: 2, late: 1, restarts: 4",
+        "numbers missing in what the producers have numbered: 6; gaps: 2, late: 1, restarts: 4",
     ),
     IntegrityCheck.NO_REPEATED_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, repeated=2)),
-        "2 records have a number that was seen before",
+        "records whose number was seen before: 2",
     ),
     IntegrityCheck.NO_PUBLISHED_OFFSETS: (
         replace(CLEAN, published=(HeldRange(7, OffsetRange(TopicPartition("orders", 2), 90, 105)),)),
-        "5 offsets are published already (in orders[2] 100..200)",
+        "offsets published already: 5 (in orders[2] 100..200)",
     ),
 }
 
@@ -133,7 +133,7 @@ def test_numbers_that_turned_null_are_all_missing_and_nothing_is_said_of_repeats
     found = failed(facts)
     missing, repeated = found[IntegrityCheck.NO_MISSING_NUMBERS], found[IntegrityCheck.NO_REPEATED_NUMBERS]
     assert (missing.outcome, missing.blocks) == (Outcome.FAILED, True)
-    assert missing.detail == "300 numbers are missing in what the producers have numbered; unnumbered: 300"
+    assert missing.detail == "numbers missing in what the producers have numbered: 300; unnumbered: 300"
     assert (repeated.outcome, repeated.detail) == (Outcome.EMPTY, "nothing to judge: no record has a number")
     assert list(map(str, facts.name_offenders()[IntegrityCheck.NO_MISSING_NUMBERS])) == [
         f"{each} (no record has a number)" for each in ORDERS
@@ -168,7 +168,7 @@ def test_hole_is_found_and_named_by_its_class() -> None:
     found = failed(second(lose))
     assert set(found) == {IntegrityCheck.NO_UNEXPLAINED_HOLES, IntegrityCheck.BALANCE_CLOSES}
     hole = found[IntegrityCheck.NO_UNEXPLAINED_HOLES]
-    assert "3 offsets have no visible record" in hole.detail
+    assert "offsets without a visible record, which source.holes does not allow for: 3" in hole.detail
     assert "holes: aborted 2, markers 1" in hole.detail
     assert hole.observed["holes"] == {"aborted": 2, "markers": 1}
     declared = facts_of(*second(lose).ranges, holes=HolePolicy.TRANSACTIONAL)

@@ -104,7 +104,7 @@ def test_policy_quarantine_sets_exactly_the_failing_rows_aside_and_the_balance_c
     assert (balance.accepted, balance.quarantined, balance.unexplained) == (3, 2, 0)
     (check,) = [each for each in world.process().ledger.load_checks(batch.batch_id) if each.name == "good"]
     assert (check.outcome, check.blocks) == (Outcome.FAILED, False)
-    assert "2 records did not pass and were set aside, for example orders[0]@1, orders[0]@3" in check.detail
+    assert "records that did not pass and were set aside: 2, for example orders[0]@1, orders[0]@3" in check.detail
 
 
 def test_row_that_fails_two_checks_is_set_aside_once_with_both_names() -> None:
@@ -276,7 +276,7 @@ def test_check_that_was_corrected_says_that_records_lie_aside_for_what_it_was_be
     world.row_tests = [RowTest("good", lambda row: row["message_id"] != "a", on_failure=OnFailure.QUARANTINE)]
     run_batch.audit(world.process(), batch_id, RUN)
     told = results(world)["good"].detail
-    assert "3 records did not pass and were set aside; 2 of them by an earlier audit of this attempt" in told
+    assert "records that did not pass and were set aside: 3; 2 of them by an earlier audit of this attempt" in told
     assert "judged anew with: batchledger run orders_copy --batch 1" in told
 
 

@@ -73,7 +73,7 @@ class ExpectOffsetsToBeStagedOnce(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "extra_copies"
     check: ClassVar[str] = IntegrityCheck.NO_DUPLICATE_OFFSETS
-    failure: ClassVar[str] = "{total} rows repeat an offset that is staged already"
+    failure: ClassVar[str] = "rows that repeat an offset staged already: {total}"
 
 
 class ExpectRowsToLieInRanges(ExpectFactToBeZero):
@@ -81,7 +81,7 @@ class ExpectRowsToLieInRanges(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "outside"
     check: ClassVar[str] = IntegrityCheck.NO_ROWS_OUTSIDE_RANGES
-    failure: ClassVar[str] = "{total} rows lie outside of the batch's ranges"
+    failure: ClassVar[str] = "rows outside of the batch's ranges: {total}"
 
 
 class ExpectHolesToBeExplained(ExpectFactToBeZero):
@@ -89,7 +89,7 @@ class ExpectHolesToBeExplained(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "unexplained_holes"
     check: ClassVar[str] = IntegrityCheck.NO_UNEXPLAINED_HOLES
-    failure: ClassVar[str] = "{total} offsets have no visible record, and source.holes does not allow for them"
+    failure: ClassVar[str] = "offsets without a visible record, which source.holes does not allow for: {total}"
 
 
 class ExpectBalanceToClose(ExpectFactToBeZero):
@@ -97,7 +97,7 @@ class ExpectBalanceToClose(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "unexplained"
     check: ClassVar[str] = IntegrityCheck.BALANCE_CLOSES
-    failure: ClassVar[str] = "the balance does not close: {total:+d} offsets are unaccounted for"
+    failure: ClassVar[str] = "the balance does not close; offsets unaccounted for: {total:+d}"
 
 
 class ExpectRangesToMeetPosition(ExpectFactToBeZero):
@@ -105,7 +105,7 @@ class ExpectRangesToMeetPosition(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "distance_to_position"
     check: ClassVar[str] = IntegrityCheck.RANGES_MEET_POSITION
-    failure: ClassVar[str] = "ranges do not start at the stored position, off by {total:+d} offsets"
+    failure: ClassVar[str] = "ranges do not start at the stored position; offsets apart: {total:+d}"
 
 
 class ExpectOffsetsNotToBePublished(ExpectFactToBeZero):
@@ -113,7 +113,7 @@ class ExpectOffsetsNotToBePublished(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "published"
     check: ClassVar[str] = IntegrityCheck.NO_PUBLISHED_OFFSETS
-    failure: ClassVar[str] = "{total} offsets are published already"
+    failure: ClassVar[str] = "offsets published already: {total}"
 
 
 class ExpectRowsToBeStagedAsReported(ExpectFactToBeZero):
@@ -121,7 +121,7 @@ class ExpectRowsToBeStagedAsReported(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "missing_of_reported"
     check: ClassVar[str] = IntegrityCheck.STAGED_AS_REPORTED
-    failure: ClassVar[str] = "staging differs by {total:+d} rows from what the writing tasks reported"
+    failure: ClassVar[str] = "rows that the writing tasks reported and staging lacks: {total:+d}"
 
 
 class ExpectMessagesToComeOnce(ExpectFactToBeZero):
@@ -129,7 +129,7 @@ class ExpectMessagesToComeOnce(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "repeated_messages"
     check: ClassVar[str] = IntegrityCheck.NO_DUPLICATE_MESSAGES
-    failure: ClassVar[str] = "{total} records repeat a message, and dedupe.duplicates is block"
+    failure: ClassVar[str] = "records that repeat a message, while dedupe.duplicates is block: {total}"
 
 
 class ExpectNumbersNotToBeMissing(ExpectFactToBeZero):
@@ -137,7 +137,7 @@ class ExpectNumbersNotToBeMissing(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "missing_numbers"
     check: ClassVar[str] = IntegrityCheck.NO_MISSING_NUMBERS
-    failure: ClassVar[str] = "{total} numbers are missing in what the producers have numbered"
+    failure: ClassVar[str] = "numbers missing in what the producers have numbered: {total}"
 
 
 class ExpectNumbersNotToRepeat(ExpectFactToBeZero):
@@ -145,7 +145,7 @@ class ExpectNumbersNotToRepeat(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "repeated_numbers"
     check: ClassVar[str] = IntegrityCheck.NO_REPEATED_NUMBERS
-    failure: ClassVar[str] = "{total} records have a number that was seen before"
+    failure: ClassVar[str] = "records whose number was seen before: {total}"
 
 
 def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from batchledger.errors import SetupError
@@ -16,7 +16,7 @@ from batchledger.stack.home import Home, Ports, port_variable
 HOST = "127.0.0.1"
 OLDEST_JAVA = 17
 NEEDED_BYTES = 3 * 2**30
-_NEVER_EPHEMERAL = range(20_000, 32_000)
+NEVER_EPHEMERAL = range(20_000, 32_000)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
@@ -45,10 +45,10 @@ def check_ports(services: Iterable[str], port_by_service: Mapping[str, int]) -> 
         raise SetupError(f"Another program listens where a service should: {ports} to use another port, or end it.")
 
 
-def choose_free_ports() -> Ports:
+def choose_free_ports(among: Sequence[int] = NEVER_EPHEMERAL) -> Ports:
     """Ports that nobody listens on now, and that no outgoing connection is given while a service is down."""
     names = [each.name for each in dataclasses.fields(Ports)]
-    candidates = secrets.SystemRandom().sample(_NEVER_EPHEMERAL, 100 * len(names))
+    candidates = secrets.SystemRandom().sample(among, 100 * len(names))
     free = (port for port in candidates if _is_free(port))
     return Ports(**{name: next(free) for name in names})
 
