@@ -19,6 +19,10 @@ from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FIRST = OffsetRange(ORDERS_0, 0, 3)
+SECOND = OffsetRange(ORDERS_0, 3, 5)
+OTHER = OffsetRange(ORDERS_1, 10, 12)
 PASSED = CheckResult("looked_at", Outcome.PASSED, "nothing found", {"rows": 3})
 FAILED = CheckResult("looked_at", Outcome.FAILED, "2 rows are wrong", {"rows": 2})
 
@@ -179,3 +183,9 @@ def target_coordinates(warehouse: Warehouse) -> list[tuple[TopicPartition, int]]
 def next_offsets(warehouse: Warehouse) -> dict[TopicPartition, int]:
     """Where the pipeline is."""
     return {each.partition: each.next_offset for each in warehouse.ledger.load_positions(warehouse.pipeline)}
+
+
+def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
+    """Open a second attempt of another run; return what the first one is told then."""
+    second = warehouse.ledger.open_attempt(attempt.batch.batch_id, "run-2")
+    return f"attempt {attempt.number} of run run-1 is fenced by attempt {second.number} of run run-2"

@@ -13,15 +13,13 @@ from batchledger.batch import Attempt, BatchState, Decided, Decision
 from batchledger.errors import DecisionRefusedError, PositionConflictError
 from batchledger.ledger import decisions
 from batchledger.ledger.rows import load_batch
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange
 from batchledger.rewind import ResolvedRewind
 from tests.contract import life
+from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 from tests.support import wait_until
 
-ORDERS_0 = TopicPartition("orders", 0)
-FIRST = OffsetRange(ORDERS_0, 0, 3)
-SECOND = OffsetRange(ORDERS_0, 3, 5)
 BY_ANA = Decision("ana@host", "the rows were wrong")
 
 

@@ -14,12 +14,11 @@ from batchledger.ledger.history import list_batches, load_batch_history, load_pu
 from batchledger.ledger.migrate import migrate
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.schema import MIGRATIONS, known_revisions
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange
 from batchledger.planning import Plan
+from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
-ORDERS_0 = TopicPartition("orders", 0)
-FIRST = OffsetRange(ORDERS_0, 0, 3)
 NEWEST = known_revisions()[-1]
 
 OPENINGS: dict[str, Callable[[str], object]] = {

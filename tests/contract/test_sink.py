@@ -11,13 +11,10 @@ from batchledger.batch import Attempt, Staged
 from batchledger.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from tests.contract import life
+from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
-ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-FIRST = OffsetRange(ORDERS_0, 0, 3)
-SECOND = OffsetRange(ORDERS_0, 3, 5)
-OTHER = OffsetRange(ORDERS_1, 10, 12)
 WRITE_REFUSED = (StagingError, adbc_driver_manager.Error)
 
 

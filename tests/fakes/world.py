@@ -25,6 +25,7 @@ from tests.fakes.source import MemoryBroker, MemorySourceLog
 from tests.fakes.work import ROW_SCHEMA, MemoryAuditor, MemoryStager, Rows, keep_all
 
 PIPELINE = "orders_copy"
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @dataclass

@@ -33,16 +33,6 @@ from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, st
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-@pytest.fixture
-def world() -> World:
-    """Two partitions with ten and five records."""
-    world = World()
-    world.broker.create_topic("orders", 2)
-    world.produce(ORDERS_0, 10)
-    world.produce(ORDERS_1, 5)
-    return world
-
-
 def crash_at(world: World, point: str) -> None:
     """Let a run die at the point."""
     with pytest.raises(SimulatedCrashError):
