@@ -1,5 +1,8 @@
 """The services of one test run: real ones, on free ports, started once and only when a test asks for them.
 
+With several workers each has services of its own, so that a file may kill, fill or stop what it likes; all tests of
+Airflow, whose four components are the most expensive, are one worker's.
+
 Airflow reads its settings when it is first imported, so they are written when this file is loaded.
 """
 
@@ -8,9 +11,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.airflow_api import Account, AirflowApi, open_airflow
 from batchledger.stack import environment, local_stack
@@ -18,12 +23,26 @@ from batchledger.stack.airflow_components import ADMIN, airflow_url, configure_a
 from batchledger.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
-from batchledger.stack.machine import choose_free_ports
+from batchledger.stack.machine import NEVER_EPHEMERAL, choose_free_ports
 from batchledger.stack.postgres_server import connection_string
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+
+
+class FileByFile(LoadScopeScheduling):
+    """Gives each worker one file after the other, the next one to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "tests/e2e" if path.startswith("tests/e2e/") else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
+    """See xdist."""
+    return FileByFile(config, log)
 
 
 @dataclass(frozen=True)
@@ -47,16 +66,22 @@ def prepare_services() -> TestServices:
     """Write Airflow's settings into a folder of this run, and sweep up what killed runs have left in theirs."""
     runs = ROOT / ".local" / "test"
     cache = ROOT / ".local" / "cache"
-    for left in runs.glob("run-*"):
+    for left in () if IS_WORKER else runs.glob("run-*"):
         if not psutil.pid_exists(int(left.name.removeprefix("run-"))):
             remove(Home(root=ROOT, local=left, cache=cache, pipelines=left / "pipelines"))
     local = runs / f"run-{os.getpid()}"
     home = Home(root=ROOT, local=local, cache=cache, pipelines=local / "pipelines")
     home.pipelines.mkdir(parents=True)
-    services = TestServices(home, choose_free_ports(), Credentials.of(home))
+    services = TestServices(home, choose_ports(), Credentials.of(home))
     configure_airflow(home, services.ports, services.credentials)
     os.environ.update(environment(home))
     return services
+
+
+def choose_ports() -> Ports:
+    """Free ports that no other worker chooses, although services that are started late leave theirs free for long."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return choose_free_ports(NEVER_EPHEMERAL[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))])
 
 
 def remove(home: Home) -> None:
@@ -68,13 +93,19 @@ def remove(home: Home) -> None:
 SERVICES = prepare_services()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop what runs. Logs stay where a test failed."""
+    if session.testsfailed == 0:
+        remove(SERVICES.home)
+    else:
+        local_stack.down(SERVICES.home)
+
+
 @pytest.fixture(scope="session")
-def services(request: pytest.FixtureRequest) -> Iterator[TestServices]:
-    """The stack; nothing of it runs until a fixture below asks for it. Logs stay where a test failed."""
-    yield SERVICES
-    local_stack.down(SERVICES.home)
-    if request.session.testsfailed == 0:
-        shutil.rmtree(SERVICES.home.local)
+def services() -> TestServices:
+    """The stack; nothing of it runs until a fixture below asks for it."""
+    return SERVICES
 
 
 @dataclass(frozen=True)

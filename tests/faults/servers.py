@@ -12,7 +12,7 @@ from batchledger.ledger.migrate import migrate
 from batchledger.stack import local_stack, processes
 from batchledger.stack.home import Home, Ports
 from batchledger.stack.processes import Record
-from tests.conftest import SERVICES, choose_free_ports
+from tests.conftest import SERVICES, choose_ports
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Server:
 def server_of_its_own(service: str, gentle: signal.Signals) -> Iterator[Server]:
     """A running service on ports and in a folder of its own; ended with the block."""
     home = replace(SERVICES.home, local=SERVICES.home.local / f"faulty-{service}")
-    server = Server(home, choose_free_ports(), service, gentle)
+    server = Server(home, choose_ports(), service, gentle)
     server.up()
     try:
         yield server

@@ -20,9 +20,8 @@ from batchledger.errors import BatchledgerError, StagingError
 from batchledger.kafka.guarantees import Guarantee, Transactions, deliver
 from batchledger.kafka.producer import Record
 from batchledger.stack import kafka_broker, local_stack, processes
-from batchledger.stack.machine import choose_free_ports
 from batchledger.wiring import verify_pipeline
-from tests.conftest import SERVICES
+from tests.conftest import SERVICES, choose_ports
 from tests.support import TestPipeline, Workplace, admin_client, wait_until
 
 PASSWORD = secrets.token_hex(12)
@@ -78,7 +77,7 @@ def secured_properties(plain: str) -> str:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[SecuredBroker]:
     home = replace(SERVICES.home, local=SERVICES.home.local / "secured-kafka")
-    ports = choose_free_ports()
+    ports = choose_ports()
     launch = kafka_broker.kafka_service(home, ports).prepare()
     properties = home.local / "kafka" / "server.properties"
     properties.write_text(secured_properties(properties.read_text()))

@@ -15,9 +15,8 @@ from batchledger.spark.session import open_connect_session
 from batchledger.spark.stager import summarise
 from batchledger.stack import local_stack, processes
 from batchledger.stack.home import Credentials, Home
-from batchledger.stack.machine import choose_free_ports
 from batchledger.stack.spark_connect import remote, spark_service
-from tests.conftest import ROOT, SERVICES
+from tests.conftest import ROOT, SERVICES, choose_ports
 from tests.support import wait_until
 
 STREAM_SECONDS = 3
@@ -52,7 +51,7 @@ def brisk_spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real server of this file's own that ends each response stream after ``STREAM_SECONDS`` instead of 120."""
     local: Path = tmp_path_factory.mktemp("brisk")
     home = Home(root=ROOT, local=local, cache=SERVICES.home.cache, pipelines=local)
-    ports, credentials = choose_free_ports(), Credentials.of(home)
+    ports, credentials = choose_ports(), Credentials.of(home)
     service = spark_service(home, ports, credentials)
     setting = f"-Dspark.connect.execute.reattachable.senderMaxStreamDuration={STREAM_SECONDS}s"
     with pytest.MonkeyPatch.context() as environment:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.stack.machine import choose_free_ports
 from batchledger.torture.checker import LogReader
 from batchledger.torture.producer import Journal, Writer
 from batchledger.torture.records import Guarantee, Outcome, payload_of
 from batchledger.torture.schedule import Chunk
-from tests.conftest import Kafka
+from tests.conftest import Kafka, choose_ports
 from tests.support import add_partitions, create_topic, delete_records
 
 
@@ -106,7 +105,7 @@ def test_open_transaction_hides_what_follows_until_it_ends(kafka: Kafka, topic: 
 
 
 def test_writing_to_a_broker_that_is_not_there_is_of_unknown_outcome(journal: Journal, topic: str) -> None:
-    nowhere = {"bootstrap.servers": f"127.0.0.1:{choose_free_ports().kafka}", "message.timeout.ms": "1000"}
+    nowhere = {"bootstrap.servers": f"127.0.0.1:{choose_ports().kafka}", "message.timeout.ms": "1000"}
     writer = Writer("writer", topic, nowhere, journal)
     assert not writer.write(Chunk(Guarantee.IDEMPOTENT, 3), partitions=2)
     assert outcomes(journal) == {(Guarantee.IDEMPOTENT, Outcome.UNKNOWN): 3}

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger.stack.machine import HOST, choose_free_ports
+from batchledger.stack.machine import HOST
 from batchledger.torture.proxy import Link, run_proxy
+from tests.conftest import choose_ports
 from tests.support import wait_until
 
 
@@ -59,7 +60,7 @@ def echo() -> Iterator[Echo]:
 
 @pytest.fixture
 def link(echo: Echo) -> Iterator[Link]:
-    with run_proxy({choose_free_ports().kafka: echo.port}) as (link,):
+    with run_proxy({choose_ports().kafka: echo.port}) as (link,):
         yield link
 
 
@@ -136,7 +137,7 @@ def test_commit_arrives_and_its_reply_is_lost_once(link: Link, echo: Echo) -> No
 
 
 def test_service_that_is_down_looks_like_a_lost_connection() -> None:
-    ports = choose_free_ports()
+    ports = choose_ports()
     with run_proxy({ports.kafka: ports.postgres}) as (link,), client(link) as connection:
         assert _receive(connection) == b""
 
@@ -150,7 +151,7 @@ def test_last_words_of_a_service_arrive_before_the_end(link: Link, echo: Echo) -
 
 
 def test_nothing_is_left_listening_afterwards(echo: Echo) -> None:
-    port = choose_free_ports().kafka
+    port = choose_ports().kafka
     with run_proxy({port: echo.port}) as (link,), client(link) as connection:
         assert ask(connection, b"there") == b"there"
 
