@@ -10,14 +10,7 @@ import pytest
 from batchledger import database
 from batchledger.batch import Attempt, Decision
 from batchledger.offsets import OffsetRange, TopicPartition
-from tests.contract.life import (
-    apply,
-    store,
-    store_replay,
-    take_replay_to_audited,
-    take_to_audited,
-    take_to_published,
-)
+from tests.contract.life import apply, store, store_replay, take_replay_to_audited, take_to_audited, take_to_published
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 from tests.support import wait_until
 

@@ -28,12 +28,12 @@ from batchledger.offsets import OffsetRange, find_gaps
 from batchledger.ports import Truncate
 from batchledger.rewind import ResolvedRewind, require_checked, require_present
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
-from tests.fakes.ledger import (
+from tests.fakes.ledger import now
+from tests.fakes.stored import (
     discard_batch,
     find_open_batch,
     find_stored,
     move_positions,
-    now,
     record_decision,
     require_positions,
 )

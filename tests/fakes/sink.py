@@ -36,7 +36,7 @@ from tests.fakes.database import (
     is_over,
 )
 from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
-from tests.fakes.ledger import MemoryPublication
+from tests.fakes.publication import MemoryPublication
 from tests.fakes.sequences import judge_numbers, name_numbers, remember_numbers
 from tests.fakes.upsert import apply_updates, count_repeated_keys
 

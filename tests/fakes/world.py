@@ -18,7 +18,8 @@ from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolic
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
-from tests.fakes.ledger import ALL_PROTECTIONS, MemoryLedger, Protection
+from tests.fakes.ledger import MemoryLedger
+from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.row_checks import MemoryRowChecks, RowTest
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog

@@ -14,7 +14,7 @@ from batchledger.delivery import deliver
 from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
-from tests.fakes.ledger import ALL_PROTECTIONS, Protection
+from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, Record
 from tests.machine.actions import OpenWorld

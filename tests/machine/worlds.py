@@ -18,7 +18,7 @@ from batchledger.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
 from tests.fakes.history import prove
-from tests.fakes.ledger import ALL_PROTECTIONS, Protection
+from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
 from tests.fakes.work import MemoryAuditor, MemoryStager

@@ -10,14 +10,7 @@ from batchledger.accounting import HolePolicy
 from batchledger.batch import Attempt, Decision, PartitionHealth, Position, Staged, TopicIdentity
 from batchledger.decisions import pause, resume
 from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.health import (
-    STUCK_AFTER,
-    PipelineState,
-    describe_duration,
-    describe_threats,
-    find_threats,
-    survey,
-)
+from batchledger.health import STUCK_AFTER, PipelineState, describe_duration, describe_threats, find_threats, survey
 from batchledger.offsets import TopicPartition
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.world import World, catch_up

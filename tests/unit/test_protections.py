@@ -5,7 +5,7 @@ import pytest
 from batchledger import plans, run_batch
 from batchledger.accounting import IntegrityCheck
 from batchledger.errors import BatchBlockedError, PositionConflictError
-from tests.fakes.ledger import ALL_PROTECTIONS, Protection
+from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, stage_and_audit
 
 

@@ -10,13 +10,7 @@ from batchledger.dry_run import dry_run_replay
 from batchledger.errors import ReplayRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets
 from batchledger.pipeline import Platform
-from batchledger.replay import (
-    BYTES_AT_ONCE,
-    RANGES_AT_ONCE,
-    Quarantined,
-    Replay,
-    split_quarantined,
-)
+from batchledger.replay import BYTES_AT_ONCE, RANGES_AT_ONCE, Quarantined, Replay, split_quarantined
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, replay_crash_points
 from tests.fakes.database import Coordinate, coordinate_of
 from tests.fakes.history import prove

@@ -26,7 +26,8 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, Plan, StartPolicy
 from batchledger.ports import Publication, Stager
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
-from tests.fakes.ledger import CommitFault, MemoryLedger, MemoryPublication
+from tests.fakes.ledger import CommitFault, MemoryLedger
+from tests.fakes.publication import MemoryPublication
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 

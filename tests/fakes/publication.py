@@ -1,0 +1,188 @@
+"""The Publication port in memory. Each refusal can be switched off: a negative control shows what it prevents."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum, auto
+
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    HeldRange,
+    Lane,
+    QuarantinedRecord,
+    never_published,
+    position_conflict,
+)
+from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
+from batchledger.offsets import TopicPartition, find_gaps, intersect
+from tests.fakes.database import StoredBatch, StoredReplacement, Tables
+from tests.fakes.stored import find_quarantined, move_positions
+
+
+class Protection(Enum):
+    """A refusal, or a step of a publication, that keeps one invariant."""
+
+    POSITIONS_COMPARED = auto()
+    OVERLAPS_REFUSED = auto()
+    BALANCE_REQUIRED = auto()
+    ATTEMPTS_FENCED = auto()
+    REPLACED_RELEASED = auto()
+
+
+ALL_PROTECTIONS = frozenset(Protection)
+
+
+@dataclass(frozen=True)
+class MemoryPublication:
+    """See the port. ``connection`` is the working copy of the tables."""
+
+    connection: Tables
+    attempt: Attempt
+    protections: frozenset[Protection]
+    clock: Callable[[], datetime]
+
+    @property
+    def accepted_rows(self) -> int:
+        """See the port."""
+        return sum(balance.accepted for balance in self._stored.balances)
+
+    @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return sum(balance.duplicates for balance in self._stored.balances)
+
+    @property
+    def _stored(self) -> StoredBatch:
+        return self.connection.batches[self.attempt.batch.batch_id]
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        pipeline = self.attempt.batch.pipeline
+        owners = {target[1]: owner for owner, target in self.connection.target_by_pipeline.items()}
+        if owners.get(identity, pipeline) != pipeline:
+            raise TargetChangedError(f"table {name} belongs to another pipeline; {pipeline} published nothing.")
+        earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
+        if earlier[1] != identity:
+            raise TargetChangedError(
+                f"pipeline {pipeline} published to table {earlier[0]} ({earlier[1]}) before; {name} ({identity}) is "
+                "another table.",
+                expected=earlier[1],
+                found=identity,
+            )
+
+    def advance_positions(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        stored = {each: self.connection.positions.get((batch.pipeline, each.partition)) for each in batch.ranges}
+        found = {each.partition: None if at is None else at.next_offset for each, at in stored.items()}
+        is_moved = any(found[each.partition] != each.start for each in batch.ranges)
+        if is_moved and Protection.POSITIONS_COMPARED in self.protections:
+            raise position_conflict(batch, found)
+        move_positions(self.connection, batch)
+
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """See the port."""
+        mine, found = self._stored, []
+        for batch_id, other in self.connection.batches.items():
+            if other.batch.pipeline != mine.batch.pipeline or batch_id == mine.batch.batch_id:
+                continue
+            is_replay = Lane.REPLAY in (mine.batch.lane, other.batch.lane)
+            if is_replay or other.epoch < mine.epoch:
+                found += [HeldRange(batch_id, each) for each in intersect(other.held, mine.batch.ranges)]
+        return sorted(found, key=lambda each: each.range)
+
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        return find_quarantined(self.connection, self.attempt.batch.pipeline, self.attempt.batch.ranges)
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """See the port."""
+        batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
+        batches[mine] = replace(self._stored, has_rows=False)
+        for each, rows in zip(replaced, removed_rows, strict=True):
+            other = batches[each.batch_id]
+            if Protection.REPLACED_RELEASED in self.protections:
+                batches[each.batch_id] = replace(other, held=tuple(find_gaps([each.range], within=other.held)))
+            set_aside = [
+                key
+                for key in self.connection.quarantine
+                if key[0] == pipeline and key[1] == each.range.partition and key[2] in each.range
+            ]
+            for key in set_aside:
+                del self.connection.quarantine[key]
+            listed = self.connection.duplicates.get(each.batch_id, {})
+            left = {
+                at: first for at, first in listed.items() if at[0] != each.range.partition or at[1] not in each.range
+            }
+            self.connection.duplicates[each.batch_id] = left
+            self.connection.replacements[mine, each] = StoredReplacement(
+                mine, each, rows, len(set_aside), len(listed) - len(left)
+            )
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """See the port."""
+        return not find_gaps(self._stored.held, within=self._stored.batch.ranges)
+
+    def publish_quarantine(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        evidence = self.connection.evidence.get((batch.batch_id, self.attempt.number))
+        staged = (
+            {}
+            if evidence is None
+            else {
+                (batch.pipeline, TopicPartition(row["topic"], row["partition"]), row["offset"]): row
+                for row in evidence.quarantined
+            }
+        )
+        accounted = sum(balance.quarantined for balance in self._stored.balances)
+        if len(staged) != accounted:
+            raise StagingLostError(
+                f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}."
+            )
+        self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
+
+    @property
+    def has_rows(self) -> bool:
+        """See the port."""
+        return self._stored.has_rows
+
+    def mark_rows(self) -> None:
+        """See the port."""
+        self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)
+
+    def mark_published(self) -> None:
+        """See the port."""
+        stored = self._stored
+        if stored.batch.is_dry_run:
+            raise never_published(stored.batch)
+        if Protection.BALANCE_REQUIRED in self.protections:
+            _require_balance(stored)
+        if Protection.OVERLAPS_REFUSED in self.protections:
+            _require_disjoint(self.connection, stored.batch)
+        batch = replace(stored.batch, state=BatchState.PUBLISHED)
+        self.connection.batches[batch.batch_id] = replace(
+            stored, batch=batch, published_at=self.clock(), held=batch.ranges
+        )
+        self.connection.failures.pop((batch.batch_id, batch.attempt), None)
+
+
+def _require_balance(stored: StoredBatch) -> None:
+    closed = {balance.range for balance in stored.balances if balance.is_closed}
+    if closed != set(stored.batch.ranges):
+        raise BatchBlockedError(f"{stored.batch.label}: the balance does not close.")
+
+
+def _require_disjoint(tables: Tables, batch: Batch) -> None:
+    epoch = tables.batches[batch.batch_id].epoch
+    for other in tables.batches.values():
+        if other.batch.pipeline != batch.pipeline or other.batch.state is not BatchState.PUBLISHED:
+            continue
+        is_same_lane = other.batch.lane is batch.lane is Lane.LIVE and other.epoch == epoch
+        for mine in batch.ranges:
+            for theirs in other.batch.ranges if is_same_lane else other.held:
+                if mine.intersects(theirs):
+                    raise PositionConflictError(f"{batch.label}: {mine} overlaps {theirs} of {other.batch.label}.")

@@ -1,0 +1,106 @@
+"""What the fakes of ledger, publication and decisions ask of the tables in memory, and do to them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from batchledger.batch import (
+    Batch,
+    BatchState,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    Lane,
+    QuarantinedRecord,
+    paused_by,
+)
+from batchledger.effects import Effect, discarding
+from batchledger.errors import PlanOvertakenError, UnknownBatchError
+from batchledger.offsets import OffsetRange
+from tests.fakes.database import StoredBatch, Tables
+
+
+def find_open_batch(tables: Tables, pipeline: str) -> Batch | None:
+    for stored in tables.batches.values():
+        if stored.batch.pipeline == pipeline and stored.batch.lane is Lane.LIVE and not stored.batch.state.is_final:
+            return stored.batch
+    return None
+
+
+def find_open_replays(tables: Tables, pipeline: str, run: str) -> list[Batch]:
+    return [
+        each.batch
+        for each in tables.batches.values()
+        if (each.batch.pipeline, each.planned_by, each.batch.lane) == (pipeline, run, Lane.REPLAY)
+        and not each.batch.state.is_final
+    ]
+
+
+def find_quarantined(
+    tables: Tables, pipeline: str, ranges: Sequence[OffsetRange] | None
+) -> Sequence[QuarantinedRecord]:
+    return [
+        QuarantinedRecord(partition, offset, len(row["key"] or b"") + len(row["value"] or b""))
+        for (owner, partition, offset), row in sorted(tables.quarantine.items(), key=lambda item: item[0])
+        if owner == pipeline
+        and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
+    ]
+
+
+def find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:
+    for stored in tables.batches.values():
+        if stored.batch.pipeline == pipeline and stored.request_key == key:
+            return stored.batch
+    return None
+
+
+def find_stored(tables: Tables, batch_id: int) -> StoredBatch:
+    if batch_id not in tables.batches:
+        raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
+    return tables.batches[batch_id]
+
+
+def move_positions(tables: Tables, batch: Batch) -> None:
+    for each in batch.ranges:
+        key = (batch.pipeline, each.partition)
+        tables.positions[key] = replace(tables.positions[key], next_offset=each.until)
+
+
+def require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:
+    found = {each.partition: tables.positions.get((pipeline, each.partition)) for each in ranges}
+    moved = [
+        f"{each.partition} expected {each.start}, found {None if at is None else at.next_offset}"
+        for each in ranges
+        if (at := found[each.partition]) is None or at.next_offset != each.start
+    ]
+    if moved:
+        raise PlanOvertakenError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+
+
+def record_decision(
+    tables: Tables,
+    subject: Batch | str,
+    kind: DecisionKind,
+    decision: Decision,
+    at: datetime,
+    effect: Effect | None = None,
+) -> DecisionRecord:
+    pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
+    number = max(tables.decisions, default=0) + 1
+    before, after = (effect.before, effect.after) if effect else (None, None)
+    record = DecisionRecord(
+        number, kind.value, pipeline, batch_id, decision.decided_by, decision.reason, at, before, after
+    )
+    tables.decisions[number] = record
+    return record
+
+
+def discard_batch(tables: Tables, batch: Batch, decision: Decision, at: datetime) -> DecisionRecord:
+    stored = find_stored(tables, batch.batch_id)
+    tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+    return record_decision(tables, batch, DecisionKind.DISCARD, decision, at, discarding(batch))
+
+
+def require_running(tables: Tables, pipeline: str) -> None:
+    if pipeline in tables.pauses:
+        raise paused_by(tables.pauses[pipeline])
