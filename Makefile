@@ -4,8 +4,8 @@
 BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
-# Cheap tests first, so that a mistake shows early; those of Airflow, which are one worker's, before the last ones.
-TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/integration tests/e2e tests/browser tests/faults)
+# Cheap tests first, so that a mistake shows early; long files before short ones, so that both workers end together.
+TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
 .PHONY: help setup up down demo torture machine bench screenshots test lint
 .DELETE_ON_ERROR:
@@ -40,7 +40,7 @@ screenshots: setup  ## Make the pictures of the README anew, with a real pipelin
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser
 
 test: lint setup  ## Check the code, then run every test against real services: WORKERS=2.
-	@$(BIN)/pytest --numprocesses $(or $(WORKERS),2) --no-loadscope-reorder $(TESTS)
+	@$(BIN)/pytest --numprocesses $(or $(WORKERS),2) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)
 
 lint: $(STAMPS)/project  ## Check style, types and the direction of imports.
 	@$(BIN)/ruff check

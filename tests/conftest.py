@@ -29,6 +29,7 @@ from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, ser
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
+RUNS = ROOT / ".local" / "test"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 
@@ -40,6 +41,7 @@ class FileByFile(LoadScopeScheduling):
         return "tests/e2e" if path.startswith("tests/e2e/") else path
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
     """See xdist."""
     return FileByFile(config, log)
@@ -64,13 +66,10 @@ class TestServices:
 
 def prepare_services() -> TestServices:
     """Write Airflow's settings into a folder of this run, and sweep up what killed runs have left in theirs."""
-    runs = ROOT / ".local" / "test"
-    cache = ROOT / ".local" / "cache"
-    for left in () if IS_WORKER else runs.glob("run-*"):
-        if not psutil.pid_exists(int(left.name.removeprefix("run-"))):
-            remove(Home(root=ROOT, local=left, cache=cache, pipelines=left / "pipelines"))
-    local = runs / f"run-{os.getpid()}"
-    home = Home(root=ROOT, local=local, cache=cache, pipelines=local / "pipelines")
+    for left in find_left():
+        end_services(left)
+        shutil.rmtree(left)
+    home = home_in(RUNS / f"run-{os.getpid()}")
     home.pipelines.mkdir(parents=True)
     services = TestServices(home, choose_ports(), Credentials.of(home))
     configure_airflow(home, services.ports, services.credentials)
@@ -78,16 +77,31 @@ def prepare_services() -> TestServices:
     return services
 
 
+def home_in(folder: Path) -> Home:
+    """The stack that lives there, with the downloads of all."""
+    return Home(root=ROOT, local=folder, cache=ROOT / ".local" / "cache", pipelines=folder / "pipelines")
+
+
+def find_left() -> list[Path]:
+    """The folders of runs that are over; a worker leaves them to the process that has started it."""
+    folders = [] if IS_WORKER else RUNS.glob("run-*")
+    return [each for each in folders if not psutil.pid_exists(int(each.name.removeprefix("run-")))]
+
+
+def end_services(folder: Path) -> None:
+    """End what runs of the stack of a run, and of those that its tests have made below it."""
+    for place in ("lock", "*/lock", "*/*/lock"):
+        for lock in folder.glob(place):
+            local_stack.down(home_in(lock.parent))
+
+
 def choose_ports() -> Ports:
-    """Free ports that no other worker chooses, although services that are started late leave theirs free for long."""
+    """Free ports that no test of another worker chooses, although services that start late leave theirs free for long.
+
+    Only a torture in a process of its own does not know of them.
+    """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return choose_free_ports(NEVER_EPHEMERAL[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))])
-
-
-def remove(home: Home) -> None:
-    """End what runs there and delete it."""
-    local_stack.down(home)
-    shutil.rmtree(home.local)
 
 
 SERVICES = prepare_services()
@@ -95,11 +109,11 @@ SERVICES = prepare_services()
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Stop what runs. Logs stay where a test failed."""
+    """End what runs, also of a worker that was killed or could not do it itself. Logs stay where a test failed."""
+    for folder in (SERVICES.home.local, *find_left()):
+        end_services(folder)
     if session.testsfailed == 0:
-        remove(SERVICES.home)
-    else:
-        local_stack.down(SERVICES.home)
+        shutil.rmtree(SERVICES.home.local)
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,13 @@ PRELOADED = (
 
 @hookimpl
 def on_starting(component: Any) -> None:  # noqa: ARG001 (Airflow calls it by name)
-    """Run in every Airflow component; at this moment only the command line tells which one it is."""
-    if "scheduler" not in sys.argv:
+    """Run in every Airflow component and in every task; at this moment only the command line tells which one it is.
+
+    A task is a fork of the scheduler, which has its command line, and everything loaded.
+    """
+    missing = [module for module in PRELOADED if module not in sys.modules]
+    if "scheduler" not in sys.argv or not missing:
         return
-    for module in PRELOADED:
+    for module in missing:
         importlib.import_module(module)
-    logger.info("preloaded %s", ", ".join(PRELOADED))
+    logger.info("preloaded %s", ", ".join(missing))

@@ -1,4 +1,4 @@
-"""What tests of decisions share: who decides, about which offsets, and batches that wait for a decision."""
+"""What tests of decisions share: who decides and why, and batches that wait for a decision."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The contract of the Ledger port."""
+"""The contract of the Ledger port: plans, attempts, and steps in their order."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -114,9 +114,10 @@ def test_refused_file_becomes_a_dag_that_says_so_and_harms_no_other(tmp_path: Pa
 
 
 def test_pipeline_may_have_any_legal_name_and_an_unreadable_file_harms_no_other(tmp_path: Path) -> None:
-    names = ["airflow_tasks", "dag", "path", "re", "task", "zebra"]
+    names = ["airflow_tasks", "dag", "path", "re", "task", "zebra_"]
     for name in names:
         write_pipeline(tmp_path, name)
+    (tmp_path / "zebra~.yaml").write_text("another of the same id")
     (tmp_path / "broken.yaml").write_bytes(b"name: \xff")
     report = parse(tmp_path)
     assert report["chains"] == {**dict.fromkeys(names, CHAIN), "broken": {"plan": []}}

@@ -41,6 +41,7 @@ def test_task_logs_tell_which_offsets_were_planned_staged_audited_and_published(
     planned = f"planned: {pipeline.name}[0] 0..30"
     for event in (planned, "staged: 30 rows", "audited: 7 of 7 checks passed", "published: "):
         assert event in told
+    assert "preloaded" not in told
 
 
 def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Workplace) -> None:

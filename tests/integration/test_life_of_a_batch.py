@@ -172,7 +172,10 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
     pipeline.send(10)
     good = pipeline.platform()
     faulty = replace(good, make_stager=lambda: PlantDuplicate(good, workplace.dsn))
-    with pytest.raises(BatchBlockedError, match=rf"no_duplicate_offsets: 1 rows .*{pipeline.name}\[1\]@3"):
+    with pytest.raises(
+        BatchBlockedError,
+        match=rf"no_duplicate_offsets: rows that repeat .*: 1 .*{pipeline.name}\[1\]@3",
+    ):
         run_batch.run_once(faulty, "faulty")
     blocked = good.ledger.find_open_batch(pipeline.name)
     assert blocked is not None

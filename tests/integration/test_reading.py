@@ -156,7 +156,7 @@ def test_s45_transform_may_use_its_rows_twice(workplace: Workplace) -> None:
 def test_s45_transform_that_multiplies_rows_is_stopped_by_the_audit(workplace: Workplace) -> None:
     pipeline = workplace.create(transform="tests.transforms:twice")
     pipeline.send(4)
-    with pytest.raises(BatchBlockedError, match="no_duplicate_offsets: 4 rows"):
+    with pytest.raises(BatchBlockedError, match="no_duplicate_offsets: rows that repeat an offset staged already: 4"):
         run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.count_target_rows() == 0
 

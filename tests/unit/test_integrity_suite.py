@@ -67,7 +67,7 @@ FAULTS = {
     ),
     IntegrityCheck.STAGED_AS_REPORTED: (
         replace(CLEAN, reported=305),
-        "rows that the writing tasks reported and staging lacks: +5 (in orders[0] 100..200)",
+        "rows that the writing tasks reported and rows staged differ by +5 (in orders[0] 100..200)",
     ),
     IntegrityCheck.RANGES_MEET_POSITION: (
         replace(CLEAN, positions=tuple(replace(each, next_offset=90) for each in CLEAN.positions or ())),

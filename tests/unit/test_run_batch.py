@@ -1,4 +1,4 @@
-"""The order of the steps: whatever dies, repeats or races, every record is in the target exactly once."""
+"""The order of the steps: whatever repeats or races, every record is in the target exactly once."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

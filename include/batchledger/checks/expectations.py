@@ -121,7 +121,7 @@ class ExpectRowsToBeStagedAsReported(ExpectFactToBeZero):
 
     fact: ClassVar[str] = "missing_of_reported"
     check: ClassVar[str] = IntegrityCheck.STAGED_AS_REPORTED
-    failure: ClassVar[str] = "rows that the writing tasks reported and staging lacks: {total:+d}"
+    failure: ClassVar[str] = "rows that the writing tasks reported and rows staged differ by {total:+d}"
 
 
 class ExpectMessagesToComeOnce(ExpectFactToBeZero):
