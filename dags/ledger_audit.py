@@ -1,12 +1,11 @@
 """A periodic proof of every pipeline, and a look at what is stuck, lost or left behind: one task per pipeline file."""
 
-import re
 from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
 from batchledger import airflow_tasks
-from batchledger.config import find_pipeline_files
+from batchledger.config import find_pipeline_files, name_in_airflow
 
 NEWEST = Param(
     None,
@@ -37,7 +36,7 @@ def ledger_audit() -> None:
         airflow_tasks.audit_ledger(name, params["newest"])
 
     for path in find_pipeline_files():
-        audit.override(task_id=re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem))(path.stem)
+        audit.override(task_id=name_in_airflow(path))(path.stem)
 
 
 audit_dag = ledger_audit()

@@ -1,13 +1,12 @@
 """One DAG per pipeline file: plan, stage, audit, publish, report, and the next run when records were left behind."""
 
-import re
 from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, dag, get_parsing_context, task
 
 from batchledger import airflow_links, airflow_tasks, airflow_triggers
-from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
 from batchledger.errors import ConfigurationError
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
@@ -74,14 +73,9 @@ def build_dags() -> dict[str, DAG]:
     """A DAG for each file; a task needs its own only, and with 500 files building all of them took it 2.7 s."""
     wanted = get_parsing_context().dag_id
     # Only the name of a refused file can differ from its id, and shall not take the place of a pipeline.
-    paths = sorted(find_pipeline_files(), key=lambda path: choose_id(path) == path.stem)
-    path_by_id = {choose_id(path): path for path in paths}
+    paths = sorted(find_pipeline_files(), key=lambda path: name_in_airflow(path) == path.stem)
+    path_by_id = {name_in_airflow(path): path for path in paths}
     return {dag_id: build_any_dag(dag_id, path) for dag_id, path in path_by_id.items() if wanted in (None, dag_id)}
-
-
-def choose_id(path: Path) -> str:
-    """The name of the file, in the characters that Airflow allows."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
 
 
 def build_any_dag(dag_id: str, path: Path) -> DAG:

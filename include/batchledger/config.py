@@ -7,6 +7,7 @@ parses DAG files through this module.
 
 import difflib
 import os
+import re
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -190,6 +191,14 @@ def pipelines_folder() -> Path:
 def find_pipeline_files() -> list[Path]:
     """Return the pipeline files, sorted by name."""
     return sorted(path for path in pipelines_folder().glob("*.yaml"))
+
+
+def name_in_airflow(path: Path) -> str:
+    """Return the name of a pipeline file as Airflow takes it for an id; that of a pipeline is its own.
+
+    Only a file that is refused can have other characters: ``my orders.yaml`` is ``my_orders``.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
 
 
 def load_pipeline(name: str) -> PipelineConfig:
