@@ -49,11 +49,21 @@ def run(pipeline: TestPipeline, name: str) -> Batch:
     return batch
 
 
+def newest_batch(pipeline: TestPipeline) -> int:
+    ((batch_id,),) = pipeline.query("select max(batch_id) from batchledger.batch where pipeline = %s", pipeline.name)
+    return int(batch_id)
+
+
 def own_checks(pipeline: TestPipeline) -> list[CheckResult]:
     """The results of the newest batch."""
-    ((batch_id,),) = pipeline.query("select max(batch_id) from batchledger.batch where pipeline = %s", pipeline.name)
-    checks = PostgresLedger(pipeline.workplace.dsn).load_checks(batch_id)
+    checks = PostgresLedger(pipeline.workplace.dsn).load_checks(newest_batch(pipeline))
     return [each for each in checks if each.suite is Suite.PIPELINE]
+
+
+def ask_for(pipeline: TestPipeline, checks: Sequence[Mapping[str, Any]]) -> None:
+    """Let the pipeline's file have these checks from now on."""
+    content = yaml.safe_load(pipeline.path.read_text())
+    pipeline.path.write_text(yaml.safe_dump({**content, "checks": list(checks)}))
 
 
 def coordinates(pipeline: TestPipeline, offsets: Iterable[int]) -> list[str]:
@@ -221,10 +231,8 @@ def assert_found_by_the_check_alone(pipeline: TestPipeline, reason: str) -> None
     """The next batch is blocked for this reason. The negative control: without the check the same one is published."""
     with pytest.raises(BatchBlockedError, match=reason):
         run(pipeline, "fault")
-    ((batch_id,),) = pipeline.query("select max(batch_id) from batchledger.batch where pipeline = %s", pipeline.name)
-    content = yaml.safe_load(pipeline.path.read_text())
-    pipeline.path.write_text(yaml.safe_dump({**content, "checks": []}))
-    batch = run_batch.run_once(pipeline.platform(), "nobody looks", batch_id)
+    ask_for(pipeline, [])
+    batch = run_batch.run_once(pipeline.platform(), "nobody looks", newest_batch(pipeline))
     assert batch is not None
     assert batch.state is BatchState.PUBLISHED
 
@@ -234,8 +242,7 @@ def test_replay_of_old_records_is_not_compared_with_today(workplace: Workplace) 
     produce(pipeline, 10, timestamp=int((time.time() - 7200) * 1000))
     run(pipeline, "live")
     young = {"type": "expect_newest_record_to_be_younger_than", "max_age": "1h"}
-    content = yaml.safe_load(pipeline.path.read_text())
-    pipeline.path.write_text(yaml.safe_dump({**content, "checks": [young, NOT_NULL]}))
+    ask_for(pipeline, [young, NOT_NULL])
     platform = pipeline.platform()
     ranges = (OffsetRange(TopicPartition(pipeline.name, 0), 0, 10),)
     plan = Plan(ranges, 0, lane=Lane.REPLAY)

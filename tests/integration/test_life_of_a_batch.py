@@ -174,7 +174,7 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
     faulty = replace(good, make_stager=lambda: PlantDuplicate(good, workplace.dsn))
     with pytest.raises(
         BatchBlockedError,
-        match=rf"no_duplicate_offsets: rows that repeat .*: 1 .*{pipeline.name}\[1\]@3",
+        match=rf"no_duplicate_offsets: rows that repeat an offset staged already: 1 .*{pipeline.name}\[1\]@3",
     ):
         run_batch.run_once(faulty, "faulty")
     blocked = good.ledger.find_open_batch(pipeline.name)

@@ -296,7 +296,7 @@ def test_control_poison_record_that_vanishes_on_its_way_to_quarantine_leaves_the
             (table,) = [each for each in pipeline.list_staging() if each.endswith("_quarantine")]
             pipeline.query(f"delete from batchledger_staging.{table} returning 1")  # noqa: S608 -- a name of ours
 
-    with pytest.raises(BatchBlockedError, match=r"balance_closes: .*unaccounted for: \+1") as blocked:
+    with pytest.raises(BatchBlockedError, match=r"balance_closes: .*offsets unaccounted for: \+1 ") as blocked:
         run_batch.run_once(pipeline.platform(lose), "run")
     batch = load_batch(pipeline.platform(), int(blocked.value.fields["batch_id"]))
     assert checks_of(batch.batch_id)["balance_closes"]["observed"]["coordinates"] == [

@@ -110,7 +110,8 @@ def test_dry_run_of_an_acceptance_publishes_nothing(world: World) -> None:
 
 def test_no_decision_makes_wrong_rows_right(world: World) -> None:
     batch = block(world, staged_twice)
-    with pytest.raises(DecisionRefusedError, match=r"rows that repeat an offset: 2.* Take it again"):
+    wrong = r"no_duplicate_offsets: rows that repeat an offset: 2.* Take it again"
+    with pytest.raises(DecisionRefusedError, match=wrong):
         accept(world.process(), batch.batch_id, BY_ANA)
     assert world.process().ledger.load_batch(batch.batch_id).state is BatchState.BLOCKED
 
