@@ -22,8 +22,6 @@ from batchledger.batch import (
     DecisionRecord,
     LogState,
     Position,
-    never_published,
-    published_already,
 )
 from batchledger.errors import DecisionRefusedError, OutcomeUnknownError, StagingLostError
 from batchledger.offsets import OffsetRange, describe_ranges
@@ -31,6 +29,7 @@ from batchledger.ownership import drop_discarded, load_batch
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.ports import TargetAccess
+from batchledger.refusals import never_published, published_already
 from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, resolve_rewind
 
 logger = logging.getLogger(__name__)

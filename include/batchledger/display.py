@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane, ways_out
+from batchledger.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
@@ -18,6 +18,7 @@ from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
 from batchledger.record_rules import SinkMode
+from batchledger.refusals import ways_out
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 

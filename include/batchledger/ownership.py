@@ -2,7 +2,7 @@
 
 import logging
 
-from batchledger.batch import Attempt, Batch, BatchState, closed
+from batchledger.batch import Attempt, Batch, BatchState
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
@@ -11,6 +11,7 @@ from batchledger.errors import (
     UnknownBatchError,
 )
 from batchledger.pipeline import Platform
+from batchledger.refusals import closed
 
 logger = logging.getLogger(__name__)
 

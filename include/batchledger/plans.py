@@ -8,17 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from batchledger.batch import (
-    Batch,
-    BatchState,
-    Decision,
-    DecisionKind,
-    LogState,
-    Position,
-    blocked,
-    never_published,
-    paused_by,
-)
+from batchledger.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
 from batchledger.comparison import ReplacedRows, describe_replaced
 from batchledger.errors import DecisionRefusedError, PositionConflictError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
@@ -34,6 +24,7 @@ from batchledger.planning import (
     describe_idle,
     plan_batch,
 )
+from batchledger.refusals import blocked, never_published, paused_by
 from batchledger.replay import (
     Quarantined,
     Replay,

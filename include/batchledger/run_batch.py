@@ -20,19 +20,7 @@ from batchledger.accounting import (
     count_classes,
     find_unexplained,
 )
-from batchledger.batch import (
-    Attempt,
-    Batch,
-    BatchState,
-    DeliveryMode,
-    Lane,
-    RecordOrigin,
-    blocked,
-    fenced_by,
-    never_published,
-    not_judged,
-    stage_again,
-)
+from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
@@ -56,16 +44,11 @@ from batchledger.ownership import (
     own_attempt,
 )
 from batchledger.pipeline import Platform, StageStep
-from batchledger.planning import (
-    check_identity,
-    check_source,
-)
+from batchledger.planning import check_identity, check_source
 from batchledger.plans import plan
 from batchledger.record_rules import DuplicatePolicy
-from batchledger.replay import (
-    check_quarantined,
-    check_readable,
-)
+from batchledger.refusals import blocked, fenced_by, never_published, not_judged, stage_again
+from batchledger.replay import check_quarantined, check_readable
 from batchledger.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows, require_usable_checks
 from batchledger.source_identity import look_at_source, positions_of, require_same_topics, topics_of
 

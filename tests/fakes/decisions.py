@@ -17,15 +17,11 @@ from batchledger.batch import (
     DecisionRecord,
     Lane,
     Position,
-    closed,
-    fenced_by,
-    published_already,
-    rows_visible,
-    still_held,
 )
 from batchledger.errors import TargetChangedError
 from batchledger.offsets import OffsetRange, find_gaps
 from batchledger.ports import Truncate
+from batchledger.refusals import closed, fenced_by, published_already, rows_visible, still_held
 from batchledger.rewind import ResolvedRewind, require_checked, require_present
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now

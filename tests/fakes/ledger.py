@@ -18,8 +18,6 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     Staged,
-    closed,
-    fenced_by,
     state_after_audit,
 )
 from batchledger.checking import CheckResult, Suite
@@ -29,6 +27,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, inte
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
+from batchledger.refusals import closed, fenced_by
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
 from tests.fakes.stored import (

@@ -5,18 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from batchledger.batch import (
-    Attempt,
-    Batch,
-    BatchState,
-    HeldRange,
-    Lane,
-    QuarantinedRecord,
-    never_published,
-    position_conflict,
-)
+from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.offsets import TopicPartition, find_gaps, intersect
+from batchledger.refusals import never_published, position_conflict
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 

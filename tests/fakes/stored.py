@@ -4,19 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from batchledger.batch import (
-    Batch,
-    BatchState,
-    Decision,
-    DecisionKind,
-    DecisionRecord,
-    Lane,
-    QuarantinedRecord,
-    paused_by,
-)
+from batchledger.batch import Batch, BatchState, Decision, DecisionKind, DecisionRecord, Lane, QuarantinedRecord
 from batchledger.effects import Effect, discarding
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange
+from batchledger.refusals import paused_by
 from tests.fakes.database import StoredBatch, Tables
 
 

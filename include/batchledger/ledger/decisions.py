@@ -11,21 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from batchledger import effects
 from batchledger.accounting import Balance, give_up_unexplained
-from batchledger.batch import (
-    Attempt,
-    Batch,
-    BatchState,
-    Decided,
-    Decision,
-    DecisionKind,
-    DecisionRecord,
-    Position,
-    closed,
-    fenced_by,
-    published_already,
-    rows_visible,
-    still_held,
-)
+from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionKind, DecisionRecord, Position
 from batchledger.database import read_ranges, read_statement
 from batchledger.ledger.publication import PostgresTarget, discard_batch
 from batchledger.ledger.rows import (
@@ -45,6 +31,7 @@ from batchledger.ledger.rows import (
 from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Truncate
+from batchledger.refusals import closed, fenced_by, published_already, rows_visible, still_held
 from batchledger.rewind import ResolvedRewind, require_checked, require_present
 
 

@@ -25,9 +25,6 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     Staged,
-    closed,
-    fenced_by,
-    paused_by,
     state_after_audit,
 )
 from batchledger.checking import CheckResult
@@ -57,6 +54,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merg
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
+from batchledger.refusals import closed, fenced_by, paused_by
 
 
 @dataclass(frozen=True)

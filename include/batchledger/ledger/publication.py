@@ -7,25 +7,14 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import (
-    Attempt,
-    Batch,
-    Decision,
-    DecisionKind,
-    DecisionRecord,
-    HeldRange,
-    Lane,
-    QuarantinedRecord,
-    never_published,
-    position_conflict,
-    stage_again,
-)
+from batchledger.batch import Attempt, Batch, Decision, DecisionKind, DecisionRecord, HeldRange, Lane, QuarantinedRecord
 from batchledger.database import held_as_arrays, read_held, read_statement
 from batchledger.effects import discarding
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
 from batchledger.ledger.rows import find_quarantined, has_rows, insert_decision
 from batchledger.offsets import TopicPartition
+from batchledger.refusals import never_published, position_conflict, stage_again
 
 
 @dataclass(frozen=True)

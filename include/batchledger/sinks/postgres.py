@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, TargetCount
-from batchledger.batch import Attempt, HeldRange, Lane, stage_again
+from batchledger.batch import Attempt, HeldRange, Lane
 from batchledger.checking import Offender
 from batchledger.comparison import Comparison
 from batchledger.database import (
@@ -27,15 +27,11 @@ from batchledger.database import (
     transaction,
     translate_errors,
 )
-from batchledger.errors import (
-    AuditOutdatedError,
-    ConfigurationError,
-    StagingError,
-    StagingLostError,
-)
+from batchledger.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
+from batchledger.refusals import stage_again
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows, PostgresDeduplication
 from batchledger.sinks.sequences import PostgresSequence

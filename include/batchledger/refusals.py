@@ -1,0 +1,160 @@
+"""Why something is not done to a batch, in the words that people read: who was faster, what blocks it, what to do now.
+
+Each function returns the error for its caller to raise, or the words that several errors share. No I/O here.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from batchledger.batch import Attempt, Batch, BatchState, DecisionRecord, Lane
+from batchledger.checking import CheckResult, find_unjudged
+from batchledger.errors import (
+    BatchBlockedError,
+    CheckNotRunError,
+    DecisionRefusedError,
+    FencedError,
+    PipelinePausedError,
+    PositionConflictError,
+    PredecessorPendingError,
+    ReplayRefusedError,
+)
+from batchledger.offsets import TopicPartition, count_offsets
+
+
+def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
+    """Say by whom ``attempt`` was superseded, given the batch as the ledger has it now."""
+    if found.state is BatchState.DISCARDED:
+        return closed(found, attempt.run)
+    return FencedError(
+        f"{found.label}: attempt {attempt.number} of run {attempt.run} is fenced by attempt {found.attempt} of run "
+        f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
+        batch_id=found.batch_id,
+        attempt=found.attempt,
+    )
+
+
+def closed(found: Batch, run: str) -> FencedError:
+    """Say why no attempt of ``run`` may be opened any more: the batch is published, or it was discarded."""
+    if found.is_dry_run:
+        message = f"{found.label} was a dry run, which is over and discarded; run {run} changes nothing."
+    elif found.state is BatchState.DISCARDED:
+        what_next = (
+            "What is left of its offsets is planned again."
+            if found.lane is Lane.LIVE
+            else "The rows that it would have replaced stay; ask for the replay again where it is still wanted."
+        )
+        message = (
+            f"{found.label} was discarded by a person's decision, run {run} changes nothing. See who and why: "
+            f"batchledger batch {found.batch_id}. {what_next}"
+        )
+    else:
+        message = (
+            f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has it "
+            f"{found.state}. Nothing is left to do for run {run}."
+        )
+    return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+
+
+def never_published(batch: Batch) -> ReplayRefusedError:
+    """Say that a dry run changes nothing, whoever asks for it."""
+    return ReplayRefusedError(
+        f"{batch.label} is a dry run, which is never published; ask for the replay itself.", batch_id=batch.batch_id
+    )
+
+
+def stage_again(batch: Batch) -> str:
+    """Say who stages an open batch again: of a replay nobody does so by himself."""
+    if batch.lane is Lane.LIVE:
+        return "the next run stages the batch again"
+    return f"stage it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}"
+
+
+def still_held(batch: Batch) -> DecisionRefusedError:
+    """Say that what is to be given up is staged, so that the batch may still publish it."""
+    return DecisionRefusedError(
+        f"{batch.label} holds records of these offsets: attempt {batch.attempt} of run {batch.attempt_run} has it "
+        f"{batch.state}. Let that run go on. When it is gone for good, give up what it has staged too: "
+        f"--discard-batch {batch.batch_id}.",
+        batch_id=batch.batch_id,
+    )
+
+
+def published_already(batch: Batch) -> DecisionRefusedError:
+    """Say that nothing is left to decide about a batch."""
+    return DecisionRefusedError(
+        f"{batch.label} is published, by attempt {batch.attempt} of run {batch.attempt_run}: nothing is left to "
+        f"decide. To publish its offsets again: batchledger replay {batch.pipeline}.",
+        batch_id=batch.batch_id,
+    )
+
+
+def rows_visible(batch: Batch) -> DecisionRefusedError:
+    """Say that a batch cannot be given up between its two commits: nobody would account for its rows."""
+    return DecisionRefusedError(
+        f"{batch.label} is {batch.state}, and its rows are visible already, as at_least_once commits them first. "
+        f"Nothing was changed. Let it publish the position too: batchledger run {batch.pipeline} --batch "
+        f"{batch.batch_id}. Where Kafka has removed its records, publish what is staged: batchledger accept "
+        f"{batch.batch_id}. Where its staging is gone as well: skip or accept-loss with --discard-batch "
+        f"{batch.batch_id} leave its rows, which verify names from then on; or empty the table: batchledger rewind "
+        f"{batch.pipeline} --to earliest --truncate --allow-expired.",
+        batch_id=batch.batch_id,
+    )
+
+
+def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) -> PositionConflictError:
+    """Say where the stored position is not the start of its range; ``found`` is the stored next offset by partition.
+
+    Behind the start everywhere: the batch before this one is not published yet, so the same step may succeed later.
+    """
+    moved = [each for each in batch.ranges if found.get(each.partition) != each.start]
+    is_early = all((found.get(each.partition) or 0) < each.start for each in moved)
+    both = "; ".join(f"{each.partition} expected {each.start}, found {found.get(each.partition)}" for each in moved)
+    what_next = (
+        "An earlier batch has to be published first; this one waits and is tried again"
+        if is_early
+        else f"Somebody else moved it; nothing was changed. See who: batchledger batches {batch.pipeline}"
+    )
+    kind = PredecessorPendingError if is_early else PositionConflictError
+    return kind(
+        f"{batch.label} cannot be published: the stored position is not where its ranges start: {both}. {what_next}.",
+        batch_id=batch.batch_id,
+    )
+
+
+def paused_by(pause: DecisionRecord) -> PipelinePausedError:
+    """Say who paused the pipeline, and why."""
+    return PipelinePausedError(
+        f"{pause.pipeline} is paused by {pause.decided_by} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}"
+        f". Nothing new is planned until: batchledger resume {pause.pipeline} --reason WHY",
+        pipeline=pause.pipeline,
+    )
+
+
+def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
+    """Say which checks could not run, and what a person can do; it says nothing about the data."""
+    broken = "; ".join(f"{check.name}: {check.detail}" for check in find_unjudged(checks))
+    return CheckNotRunError(
+        f"{batch.label} is not judged: {broken}. This says nothing about the data. The batch stays staged, nothing is "
+        "visible. Correct the check, then clear the audit task of this run in Airflow with everything downstream, "
+        "which judges what is staged; or stage and judge it anew: "
+        f"batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+    )
+
+
+def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
+    """Say which checks block a batch, and what a person can do."""
+    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.blocks)
+    return BatchBlockedError(
+        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
+        f"{failed}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch)}",
+        batch_id=batch.batch_id,
+    )
+
+
+def ways_out(batch: Batch) -> str:
+    """Say what a person can do with a blocked batch."""
+    return (
+        f"When the cause is removed, take it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}. "
+        f"When it cannot be, publish what is staged with: batchledger accept {batch.batch_id} --reason WHY, or let the "
+        f"next run plan its offsets again with: batchledger discard {batch.batch_id} --reason WHY"
+    )
