@@ -13,7 +13,7 @@ from batchledger.checking import CheckResult, Outcome
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
-from batchledger.ports import Publication, RowsToCheck
+from batchledger.ports import Publication, RowsToCheck, StagingWriter
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
@@ -91,10 +91,17 @@ def stage(
     warehouse.evidence.open(attempt).write(0, batch.ranges, quarantine_of(poison))
     if rows is None:
         rows = batch_of_rows([each for each in rows_of(batch.ranges) if each not in poison] + list(extra))
-    written = warehouse.sink.open_staging(attempt, rows.schema).write(0, iter([rows]))
+    write(warehouse.sink.open_staging(attempt, rows.schema), 0, rows)
     warehouse.sink.seal_staging(attempt, [0])
-    warehouse.ledger.mark_staged(attempt, Staged(written))
+    warehouse.ledger.mark_staged(attempt, Staged(rows.num_rows))
     return attempt
+
+
+def write(writer: StagingWriter, task: int, *batches: pa.RecordBatch) -> None:
+    """Write all that one task has."""
+    with writer.open(task) as write_batch:
+        for batch in batches:
+            write_batch(batch)
 
 
 def summarise(warehouse: Warehouse, attempt: Attempt) -> Sequence[StagedRange]:

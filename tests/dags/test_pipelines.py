@@ -93,7 +93,7 @@ def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path
         write_pipeline(tmp_path, f"pipeline_{number}")
     report = parse(tmp_path)
     assert len(report["chains"]) == 50
-    heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "adbc_driver_postgresql", "pyarrow", "grpc"}
+    heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "pgpq", "pyarrow", "grpc"}
     assert heavy.isdisjoint(report["modules"])
 
 

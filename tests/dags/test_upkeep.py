@@ -44,7 +44,7 @@ HEAVY = {
     "confluent_kafka",
     "great_expectations",
     "psycopg",
-    "adbc_driver_postgresql",
+    "pgpq",
     "pyarrow",
     "grpc",
 }

@@ -1,7 +1,7 @@
 """The Sink port in memory; it shares the ledger's database, as the PostgreSQL sink does."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -48,16 +48,19 @@ class MemoryStagingWriter:
     database: MemoryDatabase
     key: AttemptKey
 
-    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
-        """See the port."""
-        rows = tuple(row for batch in batches for row in batch.to_pylist())
+    @contextmanager
+    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        """See the port. Like the real one it looks at staging only when there is something to write."""
+        rows: list[Row] = []
+        yield lambda batch: rows.extend(batch.to_pylist())
+        if not rows:
+            return
         with self.database.transaction() as tables:
             staging = tables.staging.get(self.key)
             if staging is None or staging.is_sealed:
                 raise StagingError(f"the staging of attempt {self.key[1]} of batch {self.key[0]} takes no more rows.")
             written = {**staging.rows_by_task, task: (*staging.rows_by_task.get(task, ()), *rows)}
             tables.staging[self.key] = replace(staging, rows_by_task=written)
-        return len(rows)
 
 
 @dataclass(frozen=True)

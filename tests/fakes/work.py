@@ -68,7 +68,9 @@ class MemoryStager:
                 raise StagingError(f"{attempt.batch.label}: {error}") from error
             rows, undecodable, skipped = self._decode(each, records)
             batch = pa.RecordBatch.from_pylist(self.alter(rows), schema=schema)
-            reported += writer.write(task, iter([batch]))
+            with writer.open(task) as write:
+                write(batch)
+            reported += batch.num_rows
             visible = [OffsetRange(each.partition, offset, offset + 1) for offset, _ in records]
             evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA), skipped)
         self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))

@@ -1,6 +1,6 @@
 """Where rows go: staged, looked at, published."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class StagingWriter(Protocol):
     """Writes rows from inside Spark tasks; pickled to the executors."""
 
-    def write(self, task: int, batches: "Iterator[pa.RecordBatch]") -> int:
-        """Write the rows of one task in one transaction, return how many. ``task`` tells repeated attempts apart."""
+    def open(self, task: int) -> AbstractContextManager["Callable[[pa.RecordBatch], None]"]:
+        """Yield what writes rows, all of the block in one transaction. ``task`` tells repeated attempts apart."""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it
 sets aside move to ``b17_a2_aside``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 
 from batchledger.batch import Attempt
@@ -28,27 +29,30 @@ class PostgresStagingWriter:
     dsn: str = field(repr=False)
     table: str
 
-    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
-        """See the port."""
-        first = next(batches, None)
-        if first is None:
-            return 0
-        rows = 0
+    @contextmanager
+    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        """See the port. A task that writes nothing opens no connection."""
+        with ExitStack() as stack:
+            stream: Callable[[pa.RecordBatch], None] | None = None
 
-        def tagged() -> Iterator[pa.RecordBatch]:
-            nonlocal rows
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
-                rows += batch.num_rows
-                yield batch.append_column(TASK_COLUMN, pa.array([task] * batch.num_rows, pa.int64()))
-                batch = next(batches, None)
+            def write(batch: pa.RecordBatch) -> None:
+                nonlocal stream
+                tagged = batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(task, pa.int64()), batch.num_rows))
+                stream = stream or stack.enter_context(self._copy(tagged.schema))
+                stream(tagged)
 
-        schema = first.schema.append(pa.field(TASK_COLUMN, pa.int64()))
-        reader = pa.RecordBatchReader.from_batches(schema, tagged())
-        with adbc.connect(self.dsn) as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=STAGING_SCHEMA)
-            connection.commit()
-        return rows
+            yield write
+
+    @contextmanager
+    def _copy(self, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        encoder = ArrowToPostgresBinaryEncoder(schema)
+        statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(
+            sql.Identifier(STAGING_SCHEMA, self.table), join_names(schema.names)
+        )
+        with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.write(encoder.write_header())
+            yield lambda batch: copy.write(encoder.write_batch(batch))
+            copy.write(encoder.finish())
 
 
 def table_prefix(attempt: Attempt) -> str:

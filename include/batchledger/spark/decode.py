@@ -32,10 +32,12 @@ def decode_json(
     columns: Sequence[Column],
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE,
     key: Sequence[str] = (),
+    also: Sequence[str] = (),
 ) -> DataFrame:
     """Return the declared columns, the provenance columns, ``_error`` and, where that is set, the raw record.
 
-    With ``DELETE`` also ``_deleted``, and in a tombstone the columns of ``key`` come from the record's key.
+    With ``DELETE`` also ``_deleted``, and in a tombstone the columns of ``key`` come from the record's key. The columns
+    ``also`` are passed on as they are.
     """
     text = F.col("value").cast("string")
     schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
@@ -59,7 +61,8 @@ def decode_json(
         ERROR_COLUMN,
         F.when(is_bad, F.col("key")).alias("_key"),
         F.when(is_bad, F.col("value")).alias("_value"),
-        F.when(is_bad, _headers_as_json()).alias("_headers"),
+        F.when(is_bad, F.coalesce(F.col("headers"), F.lit("[]"))).alias("_headers"),
+        *also,
     )
 
 
@@ -105,11 +108,3 @@ def _any_column(
         if column.type in types:
             condition = condition | F.coalesce(holds(F.col(f"_decoded.{column.name}")), F.lit(False))
     return condition
-
-
-def _headers_as_json() -> SparkColumn:
-    pairs = F.transform(
-        F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>")),
-        lambda header: F.struct(header["key"].alias("key"), F.base64(header["value"]).alias("value")),
-    )
-    return F.to_json(pairs)

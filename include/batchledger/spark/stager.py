@@ -17,21 +17,34 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError, StagingError
 from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.ports import Evidence, Sink
+from batchledger.ports import Evidence, EvidenceWriter, Sink
 from batchledger.record_rules import TombstonePolicy
+from batchledger.spark.blocks import BlockDecoder, decodes_in_blocks, to_arrow_type
 from batchledger.spark.call_deadline import explain_deadline
 from batchledger.spark.decode import ERROR_COLUMN, RAW_COLUMNS, decode_json
-from batchledger.spark.tasks import REPORT_SCHEMA, WitnessAndWriteTask, WitnessTask, WriteTask
+from batchledger.spark.tasks import (
+    DOUBTFUL_SCHEMA,
+    REPORT_SCHEMA,
+    TALLY_COLUMNS,
+    DecodeBlocksTask,
+    WitnessAndWriteTask,
+    WitnessTask,
+    WriteTask,
+)
 
 logger = logging.getLogger(__name__)
 
 Transform = Callable[[DataFrame], DataFrame]
+
+_PROVENANCE_TYPES = tuple(
+    zip(PROVENANCE_COLUMNS, (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC")), strict=True)
+)
 
 # How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
 POLL_TIMEOUT_MILLISECONDS = 25_000
@@ -89,18 +102,29 @@ class SparkStager:
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
         # Otherwise a timestamp without a zone would mean another moment on another server.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        raw = self._read(spark, attempt.batch)
-        decoded = decode_json(raw, self.columns, self.tombstones, self.key)
-        good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
-        evidence = self.evidence.open(attempt)
+        records, evidence = self._read(spark, attempt.batch), self.evidence.open(attempt)
         if transform is None:
-            rows = self.sink.open_staging(attempt, to_arrow_schema(good.schema))
-            written = decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), REPORT_SCHEMA)
+            written = self._write(records, attempt, evidence)
         else:
+            decoded = decode_json(records, self.columns, self.tombstones, self.key)
+            good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
             transformed = self._apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
             rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
             written = transformed.mapInArrow(WriteTask(rows), REPORT_SCHEMA)
         return [(row.task, row.written) for row in written.collect()]
+
+    def _write(self, records: DataFrame, attempt: Attempt, evidence: EvidenceWriter) -> DataFrame:
+        """Decode and write in one pass: in blocks what decodes for sure, the rest as Spark decodes it."""
+        deleted = [(DELETED_COLUMN, pa.bool_())] if self.tombstones is TombstonePolicy.DELETE else []
+        declared = [(column.name, to_arrow_type(column.type)) for column in self.columns]
+        schema = pa.schema([*declared, *_PROVENANCE_TYPES, *deleted])
+        rows = self.sink.open_staging(attempt, schema)
+        also: tuple[str, ...] = ()
+        if decodes_in_blocks(self.columns):
+            first = DecodeBlocksTask(BlockDecoder(self.columns), rows, schema.names)
+            records, also = records.mapInArrow(first, from_arrow_schema(DOUBTFUL_SCHEMA)), TALLY_COLUMNS
+        decoded = decode_json(records, self.columns, self.tombstones, self.key, also)
+        return decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), REPORT_SCHEMA)
 
     def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
         if batch.origin is RecordOrigin.KAFKA:
@@ -123,7 +147,7 @@ class SparkStager:
 def read_ranges(
     spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
 ) -> DataFrame:
-    """Return the records of exactly ``ranges``, with key, value and headers as bytes; one Spark partition a range.
+    """Return the records of exactly ``ranges``: key and value as bytes, headers as JSON; one Spark partition a range.
 
     Spark reads one range of a partition at a time, so further ones are further reads of the same job.
     """
@@ -155,13 +179,18 @@ def _read_once(
         "kafka.isolation.level": isolation,
         "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
     }
-    return spark.read.format("kafka").options(**{**options, **explicit}).load()
+    records = spark.read.format("kafka").options(**{**options, **explicit}).load()
+    # As Arrow lists of structs the headers would take longer than all the rest, even where there are none.
+    pairs = F.transform(
+        "headers", lambda each: F.struct(each["key"].alias("key"), F.base64(each["value"]).alias("value"))
+    )
+    headers = F.when(F.col("headers").isNotNull(), F.to_json(pairs)).alias("headers")
+    return records.select("key", "value", "topic", "partition", "offset", "timestamp", headers)
 
 
 def read_kept_records(spark: SparkSession, kept: pa.Table) -> DataFrame:
     """Return records as a read of Kafka does, in one Spark partition; ``kept`` has ``QUARANTINE_SCHEMA``."""
-    headers = F.from_json(F.col("headers"), "array<struct<key:string,value:binary>>")
-    return spark.createDataFrame(kept.drop_columns(["error"])).withColumn("headers", headers).coalesce(1)
+    return spark.createDataFrame(kept.drop_columns(["error"])).coalesce(1)
 
 
 def load_transform(reference: str) -> Transform:

@@ -1,25 +1,45 @@
-"""What runs inside Spark's Python workers: witness the offsets, set bad records aside, write rows.
+"""What runs inside Spark's Python workers: decode blocks, witness the offsets, set bad records aside, write rows.
 
 The objects here are pickled to the executors, which need this package installed. Evidence is written whatever becomes
 of the rows, and repeating a task repeats the same evidence, so a retried or speculative task does no harm; rows carry
 the id of their task attempt, and only those of accepted attempts are kept (S75).
 """
 
-from collections.abc import Iterable, Iterator
+import gc
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.columns import DELETED_COLUMN
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EvidenceWriter, StagingWriter
 from batchledger.quarantine import QUARANTINE_SCHEMA, SKIPPED_TOMBSTONE
+from batchledger.spark.blocks import BlockDecoder
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
 REPORT_SCHEMA = "task long, written long"
+
+TALLY_COLUMNS = ("_written", "_runs")
+DOUBTFUL_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.string()),
+        ("_written", pa.int64()),
+        ("_runs", pa.string()),
+    ]
+)
+"""What is left to Spark's own decoding: records as they were read. The last row is none, but a tally of the others."""
 
 _SET_ASIDE_COLUMNS = ("_error", "_key", "_value", "_headers")
 
@@ -94,6 +114,7 @@ class WitnessTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
+        _spare_the_collector()
         witness = Witness()
         yield from witness.split(batches)
         witness.write(self.evidence)
@@ -107,27 +128,108 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
-        task = _task_attempt_id()
-        yield _report(task, self.rows.write(task, iter(batches)))
+        _spare_the_collector()
+        task, written = _task_attempt_id(), 0
+        with self.rows.open(task) as write:
+            for batch in batches:
+                write(batch)
+                written += batch.num_rows
+        yield _report(task, written)
+
+
+@dataclass(frozen=True)
+class DecodeBlocksTask:
+    """First half of a pipeline without a transform: what decodes for sure is written, the rest goes on to Spark.
+
+    Takes the columns of ``DOUBTFUL_SCHEMA`` but the tally's. ``names`` are the columns of staging, in their order.
+    """
+
+    decoder: BlockDecoder
+    rows: StagingWriter
+    names: Sequence[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        _spare_the_collector()
+        witness, written = Witness(), 0
+        with self.rows.open(_task_attempt_id()) as write:
+            for batch in batches:
+                witness.runs.extend(find_runs(batch["topic"], batch["partition"], batch["offset"]))
+                decoded, is_sure = self.decoder.decode(batch["value"])
+                if decoded.num_rows:
+                    write(self._as_rows(decoded, batch.filter(is_sure) if is_sure.false_count else batch))
+                    written += decoded.num_rows
+                if is_sure.false_count:
+                    yield _fill(batch.filter(pc.invert(is_sure)))
+        yield _tally(written, merge_ranges(witness.runs))
+
+    def _as_rows(self, decoded: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
+        by_name = {name: decoded[name] for name in decoded.schema.names}
+        by_name |= {f"_{name}": records[name] for name in ("topic", "partition", "offset", "timestamp")}
+        # A tombstone is never sure.
+        by_name[DELETED_COLUMN] = pa.repeat(pa.scalar(value=False), records.num_rows)
+        return pa.RecordBatch.from_arrays([by_name[name] for name in self.names], names=list(self.names))
 
 
 @dataclass(frozen=True)
 class WitnessAndWriteTask:
-    """Both halves in one pass, for a pipeline without a transform."""
+    """Second half of a pipeline without a transform: what Spark has decoded is written, and all that was witnessed."""
 
     evidence: EvidenceWriter
     rows: StagingWriter
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
-        task, witness = _task_attempt_id(), Witness()
-        written = self.rows.write(task, witness.split(batches))
+        _spare_the_collector()
+        task, witness, written = _task_attempt_id(), Witness(), 0
+        with self.rows.open(task) as write:
+            for batch in batches:
+                records, written_before = _take_tally(batch, witness)
+                written += written_before
+                for good in witness.split([records]):
+                    write(good)
+                    written += good.num_rows
         witness.write(self.evidence)
         yield _report(task, written)
 
 
+def _fill(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Return doubtful records with the columns of the tally, empty."""
+    columns = [records[name] for name in DOUBTFUL_SCHEMA.names if name not in TALLY_COLUMNS]
+    empty = [pa.nulls(records.num_rows, DOUBTFUL_SCHEMA.field(name).type) for name in TALLY_COLUMNS]
+    return pa.RecordBatch.from_arrays([*columns, *empty], schema=DOUBTFUL_SCHEMA)
+
+
+def _tally(written: int, runs: Sequence[OffsetRange]) -> pa.RecordBatch:
+    seen = [(each.partition.topic, each.partition.partition, each.start, each.until) for each in runs]
+    return pa.RecordBatch.from_pylist([{"_written": written, "_runs": json.dumps(seen)}], schema=DOUBTFUL_SCHEMA)
+
+
+def _take_tally(batch: pa.RecordBatch, witness: Witness) -> tuple[pa.RecordBatch, int]:
+    """Return the records of a batch, and how many rows the half before has written, of which the witness is told."""
+    if "_written" not in batch.schema.names:
+        return batch, 0
+    is_tally = pc.is_valid(batch["_written"])
+    records, written = batch.drop_columns(list(TALLY_COLUMNS)), 0
+    if is_tally.true_count:
+        for tally in batch.filter(is_tally).select(list(TALLY_COLUMNS)).to_pylist():
+            written += tally["_written"]
+            witness.runs += [
+                OffsetRange(TopicPartition(topic, partition), start, until)
+                for topic, partition, start, until in json.loads(tally["_runs"])
+            ]
+        records = records.filter(pc.invert(is_tally))
+    return records, written
+
+
 def _task_attempt_id() -> int:
     return int(_task_context().taskAttemptId())
+
+
+def _spare_the_collector() -> None:
+    """Once in the life of a worker: its garbage is collected after each task, over 900 modules each time (0.07 s)."""
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def _part_of_the_read() -> int:
