@@ -1,0 +1,199 @@
+"""A Spark standalone cluster of a test module's own: a master, two workers, a Spark Connect server that runs on them.
+
+Each is a process of its own, as on machines of their own. An executor and its Python workers belong to the worker that
+has started them. What Spark did is read from its event log.
+"""
+
+import json
+import secrets
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from batchledger.stack import local_stack, processes
+from batchledger.stack.connections import list_connections
+from batchledger.stack.defaults import SPARK_CONNECTION
+from batchledger.stack.home import Credentials, Home, Ports, write_private
+from batchledger.stack.jars import fetch_jars, pyspark_folder
+from batchledger.stack.machine import HOST
+from batchledger.stack.processes import Launch
+from batchledger.stack.service import base_environment
+from batchledger.stack.spark_connect import spark_service
+from tests.conftest import SERVICES, choose_ports
+from tests.support import wait_until
+
+WORKERS = ("worker-1", "worker-2")
+START_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One attempt of a task: ``reason`` says how it ended, in Spark's word."""
+
+    attempt_id: int
+    partition: int
+    executor: str
+    reason: str
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether Spark accepted its result."""
+        return self.reason == "Success"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The processes, and what Spark tells of them. ``ports.kafka`` is the master's: no broker is in this stack."""
+
+    home: Home
+    ports: Ports
+    secret: str = field(default_factory=secrets.token_urlsafe, repr=False)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Let the Airflow connection of the tests' own stack lead to this Spark Connect server for the block."""
+        file = SERVICES.home.connections_file
+        before = file.read_text()
+        server = list_connections(self.ports, Credentials.of(self.home))[SPARK_CONNECTION]
+        write_private(file, json.dumps(json.loads(before) | {SPARK_CONNECTION: server}))
+        try:
+            yield
+        finally:
+            write_private(file, before)
+
+    def up(self) -> None:
+        """Start everything; return when the server answers and each worker has an executor."""
+        local_stack.up(self.home, self.ports, services=())
+        server = spark_service(self.home, self.ports, Credentials.of(self.home))
+        launch = server.prepare()
+        self._configure()
+        master = ("--host", HOST, "--port", str(self.ports.kafka), "--webui-port", "0")
+        processes.start(self.home, "master", self._launch("master.Master", *master))
+        record = processes.start(self.home, server.name, launch)
+        self.start_workers()
+        wait_until(lambda: server.is_healthy(record), START_SECONDS)
+
+    def start_workers(self) -> None:
+        """Start the workers that are down; return when each has an executor."""
+        for worker in WORKERS:
+            if not self._find_processes(worker):
+                folder = self.home.local / worker
+                options = ("--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "600m")
+                launch = self._launch("worker.Worker", *options, "--work-dir", str(folder), self._master)
+                processes.start(self.home, worker, launch)
+        self.wait_for_executors(len(WORKERS))
+
+    def kill(self, *workers: str) -> None:
+        """End workers with their executors and Python processes by SIGKILL; none is left afterwards."""
+
+        def find() -> list[psutil.Process]:
+            return [each for worker in workers for each in self._find_processes(worker)]
+
+        processes.stop(find, deadline_seconds=30, first_signal=signal.SIGKILL)
+
+    def wait_for_executors(self, count: int) -> None:
+        """Return when Spark has so many executors."""
+        wait_until(lambda: len(self.list_executors()) == count, START_SECONDS)
+
+    def list_executors(self) -> set[str]:
+        """The executors that Spark knows of, by id."""
+        events = self._read_events()
+        added = {each["Executor ID"] for each in events if each["Event"] == "SparkListenerExecutorAdded"}
+        return added - {each["Executor ID"] for each in events if each["Event"] == "SparkListenerExecutorRemoved"}
+
+    def find_executor(self, worker: str) -> str:
+        """The id of the executor that the worker has started."""
+        (command,) = (line for each in self._find_processes(worker) if "--executor-id" in (line := each.cmdline()))
+        return command[command.index("--executor-id") + 1]
+
+    def list_task_runs(self, since: int) -> list[TaskRun]:
+        """Every attempt of every task of job number ``since`` and of those after it; returns when they are over."""
+        wait_until(lambda: self._count("JobEnd") == self._count("JobStart") > since)
+        events = self._read_events()
+        jobs = [each for each in events if each["Event"] == "SparkListenerJobStart" and each["Job ID"] >= since]
+        stages = {stage for each in jobs for stage in each["Stage IDs"]}
+        return [
+            TaskRun(info["Task ID"], info["Index"], info["Executor ID"], each["Task End Reason"]["Reason"])
+            for each in events
+            if each["Event"] == "SparkListenerTaskEnd" and each["Stage ID"] in stages
+            for info in [each["Task Info"]]
+        ]
+
+    def count_jobs(self) -> int:
+        """How many jobs Spark has started; the next one has this number."""
+        return self._count("JobStart")
+
+    @property
+    def _master(self) -> str:
+        return f"spark://{HOST}:{self.ports.kafka}"
+
+    @property
+    def _folder(self) -> Path:
+        """Where the stack keeps the configuration of its Spark server."""
+        return self.home.local / "spark"
+
+    def _configure(self) -> None:
+        """Add the cluster to the configuration that the stack has written for a server without one.
+
+        Master and workers read the same file. It holds their common secret.
+        """
+        events = self._folder / "events"
+        events.mkdir(parents=True)
+        jars = ":".join(map(str, fetch_jars(self.home, "spark")))
+        settings = {
+            "spark.master": self._master,
+            "spark.master.rest.enabled": "false",
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self.secret,
+            "spark.network.crypto.enabled": "true",
+            "spark.executor.cores": 1,
+            "spark.executor.memory": "512m",
+            "spark.executor.extraClassPath": jars,
+            "spark.executor.extraJavaOptions": "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.dir": events.as_uri(),
+        }
+        file = self._folder / "spark-defaults.conf"
+        write_private(file, file.read_text() + "".join(f"{key} {value}\n" for key, value in settings.items()))
+
+    def _launch(self, name: str, *arguments: str) -> Launch:
+        spark_home = pyspark_folder()
+        environment = base_environment() | {
+            "SPARK_HOME": str(spark_home),
+            "SPARK_CONF_DIR": str(self._folder),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        argv = (str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments)
+        return Launch(argv=argv, folder=self._folder, environment=environment)
+
+    def _find_processes(self, service: str) -> list[psutil.Process]:
+        return processes.find_members(self.home, [service])[service]
+
+    def _count(self, event: str) -> int:
+        return sum(each["Event"] == f"SparkListener{event}" for each in self._read_events())
+
+    def _read_events(self) -> list[Mapping[str, Any]]:
+        """What Spark has written so far; a line that it is still writing is left out."""
+        texts = [file.read_text() for file in (self._folder / "events").iterdir()]
+        return [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+@contextmanager
+def standalone_cluster() -> Iterator[Cluster]:
+    """A running cluster on ports and in a folder of its own; ended with the block."""
+    home = replace(SERVICES.home, local=SERVICES.home.local / "cluster")
+    cluster = Cluster(home, choose_ports())
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        local_stack.down(home)

@@ -1,0 +1,188 @@
+"""The same pipeline on a Spark standalone cluster, whose executors are processes of their own that may die."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from batchledger import plans, run_batch
+from batchledger.batch import Attempt, Batch
+from batchledger.errors import BatchBlockedError
+from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
+from batchledger.pipeline import Platform
+from batchledger.sinks.postgres import PostgresSink
+from batchledger.sinks.staging import TASK_COLUMN, open_table, rows_table
+from batchledger.spark.stager import SparkStager
+from tests.cluster import WORKERS, Cluster, standalone_cluster
+from tests.support import TestPipeline, Workplace, wait_until
+
+RANGES = 4
+"""More than there are executors, each of which runs one task at a time."""
+
+
+@dataclass(frozen=True)
+class HeldEvidence(PostgresEvidence):
+    """The real evidence, written by nobody until ``held`` ends its transaction: tasks have committed their rows then.
+
+    Their reports are still to come, so that Spark does not know yet that they have written something.
+    """
+
+    held: psycopg.Connection[Any] = field(repr=False)
+
+    def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
+        """See the port."""
+        writer = super().open(attempt)
+        self.held.execute(sql.SQL("lock table {} in share mode").format(visible_table(attempt)))
+        return writer
+
+    def count_waiting(self) -> int:
+        """How many tasks wait."""
+        query = "select count(*) from pg_locks where not granted and pg_blocking_pids(pid) = array[pg_backend_pid()]"
+        return int(self.held.execute(query).fetchall()[0][0])
+
+
+class CredulousSink(PostgresSink):
+    """The real sink without one protection: it takes the rows of every task that has written some for accepted."""
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:  # noqa: ARG002 (the port's)
+        """Accept all."""
+        super().seal_staging(attempt, list(count_rows(self.dsn, open_table(attempt))))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with standalone_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pipeline(workplace: Workplace) -> TestPipeline:
+    """A pipeline like any other; its records wait."""
+    pipeline = workplace.create(partitions=RANGES)
+    pipeline.send(100, partitions=RANGES)
+    return pipeline
+
+
+@pytest.fixture
+def on_cluster(pipeline: TestPipeline, cluster: Cluster) -> Iterator[TestPipeline]:
+    """The same; both workers are up, and the connection that its file names leads to them."""
+    cluster.start_workers()
+    with cluster.connected():
+        yield pipeline
+
+
+def plan(pipeline: TestPipeline) -> Attempt:
+    """Plan a batch; return its first attempt, which is still to be opened."""
+    batch = plans.plan(pipeline.platform(), "run")
+    assert batch is not None
+    return Attempt(batch, 1, "run")
+
+
+def count_rows(dsn: str, table: sql.Identifier) -> dict[int, int]:
+    """How many rows each task attempt has in the staging table."""
+    query = sql.SQL("select {task}, count(*) from {table} group by {task}")
+    with psycopg.connect(dsn) as connection:
+        return dict(connection.execute(query.format(task=sql.Identifier(TASK_COLUMN), table=table)).fetchall())
+
+
+def stage_disturbed(platform: Platform, attempt: Attempt, disturb: Callable[[], object], **changes: Any) -> Batch:
+    """Stage; ``disturb`` acts when each executor has committed the rows of a task and not reported it yet.
+
+    ``changes`` replace parts of the stager.
+    """
+    stager = cast("SparkStager", platform.make_stager())
+    dsn = cast("PostgresEvidence", stager.evidence).dsn
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(dsn) as connection:
+        evidence = HeldEvidence(dsn, connection)
+        disturbed = replace(stager, evidence=evidence, **changes)
+        steps = replace(platform, make_stager=lambda: disturbed)
+        step = threads.submit(run_batch.stage, steps, attempt.batch.batch_id, attempt.run)
+        wait_until(lambda: evidence.count_waiting() == len(WORKERS) or step.done())
+        disturb()
+        connection.rollback()
+        return step.result()
+
+
+def test_same_pipeline_runs_unchanged_on_a_cluster_and_every_worker_writes(
+    pipeline: TestPipeline, cluster: Cluster
+) -> None:
+    """Its first batch is staged without a cluster, the second one on it: the connection leads elsewhere."""
+    run_batch.run_once(pipeline.platform(), "run")
+    pipeline.send(100, partitions=RANGES)
+    pipeline.send_raw([(0, b"poison")])
+    with cluster.connected():
+        attempt, jobs = plan(pipeline), cluster.count_jobs()
+        batch_id = attempt.batch.batch_id
+        run_batch.stage(pipeline.platform(), batch_id, "run")
+        writers = count_rows(pipeline.workplace.dsn, rows_table(attempt))
+        executor_by_task = {each.attempt_id: each.executor for each in cluster.list_task_runs(jobs)}
+        assert {executor_by_task[task] for task in writers} == {cluster.find_executor(each) for each in WORKERS}
+        run_batch.audit(pipeline.platform(), batch_id, "run")
+        run_batch.publish(pipeline.platform(), batch_id, "run")
+    balances = "select sum(quarantined), sum(unexplained) from batchledger.batch_range where batch_id = %s"
+    assert pipeline.query(balances, batch_id) == [(1, 0)]
+    pipeline.assert_exact()
+
+
+def test_worker_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothing(
+    on_cluster: TestPipeline, cluster: Cluster
+) -> None:
+    """S75: the other worker repeats what it has done, and the rows that Spark had no report of are not published."""
+    attempt, jobs, dsn = plan(on_cluster), cluster.count_jobs(), on_cluster.workplace.dsn
+    victim, survivor = (cluster.find_executor(each) for each in WORKERS)
+    written: dict[int, int] = {}
+
+    def disturb() -> None:
+        written.update(count_rows(dsn, open_table(attempt)))
+        cluster.kill(WORKERS[0])
+
+    stage_disturbed(on_cluster.platform(), attempt, disturb)
+    runs = cluster.list_task_runs(jobs)
+    killed = {each.attempt_id for each in runs if each.executor == victim}
+    accepted = {each.attempt_id: each for each in runs if each.has_succeeded}
+    assert killed
+    assert killed < written.keys()
+    assert {(each.partition, each.executor) for each in accepted.values()} == {(n, survivor) for n in range(RANGES)}
+    assert count_rows(dsn, rows_table(attempt)).keys() == accepted.keys()
+    run_batch.audit(on_cluster.platform(), attempt.batch.batch_id, "run")
+    run_batch.publish(on_cluster.platform(), attempt.batch.batch_id, "run")
+    on_cluster.assert_exact()
+
+
+def test_with_the_rows_of_killed_tasks_records_are_doubled_and_the_audit_finds_them(
+    on_cluster: TestPipeline, cluster: Cluster
+) -> None:
+    """The negative control: what a worker leaves when it dies would be published, was it not for their numbers."""
+    attempt, platform = plan(on_cluster), on_cluster.platform()
+    sink = cast("PostgresSink", platform.sink)
+    credulous = CredulousSink(sink.dsn, sink.table)
+    stage_disturbed(platform, attempt, lambda: cluster.kill(WORKERS[0]), sink=credulous)
+    with pytest.raises(BatchBlockedError, match="no_duplicate_offsets"):
+        run_batch.audit(platform, attempt.batch.batch_id, "run")
+    assert on_cluster.count_target_rows() == 0
+    run_batch.run_once(platform, "next", attempt.batch.batch_id)
+    on_cluster.assert_exact()
+
+
+def test_batch_whose_workers_all_die_is_invisible_and_goes_on_when_there_are_others(
+    on_cluster: TestPipeline, cluster: Cluster
+) -> None:
+    """Spark waits for executors as long as it takes, and repeats every task that it had no report of."""
+    attempt, jobs = plan(on_cluster), cluster.count_jobs()
+
+    def disturb() -> None:
+        cluster.kill(*WORKERS)
+        cluster.wait_for_executors(0)
+        assert on_cluster.count_target_rows() == 0
+        cluster.start_workers()
+
+    stage_disturbed(on_cluster.platform(), attempt, disturb)
+    runs = cluster.list_task_runs(jobs)
+    assert len([each for each in runs if not each.has_succeeded]) == len(WORKERS)
+    run_batch.audit(on_cluster.platform(), attempt.batch.batch_id, "run")
+    run_batch.publish(on_cluster.platform(), attempt.batch.batch_id, "run")
+    on_cluster.assert_exact()
