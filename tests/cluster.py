@@ -29,6 +29,8 @@ from tests.support import wait_until
 
 WORKERS = ("worker-1", "worker-2")
 START_SECONDS = 90
+JAVA_OPTIONS = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For processes that live for a minute: half the processor time to start, of which there is little."""
 
 
 @dataclass(frozen=True)
@@ -75,30 +77,27 @@ class Cluster:
         master = ("--host", HOST, "--port", str(self.ports.kafka), "--webui-port", "0")
         processes.start(self.home, "master", self._launch("master.Master", *master))
         record = processes.start(self.home, server.name, launch)
-        self.start_workers()
+        self.start(*WORKERS)
         wait_until(lambda: server.is_healthy(record), START_SECONDS)
 
-    def start_workers(self) -> None:
-        """Start the workers that are down; return when each has an executor."""
-        for worker in WORKERS:
+    def start(self, *workers: str) -> None:
+        """Start those of the workers that are down; return when every worker that is up has an executor."""
+        for worker in workers:
             if not self._find_processes(worker):
-                folder = self.home.local / worker
                 options = ("--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "600m")
-                launch = self._launch("worker.Worker", *options, "--work-dir", str(folder), self._master)
+                folder = str(self.home.local / worker)
+                launch = self._launch("worker.Worker", *options, "--work-dir", folder, self._master)
                 processes.start(self.home, worker, launch)
-        self.wait_for_executors(len(WORKERS))
+        self._wait_for_executors()
 
     def kill(self, *workers: str) -> None:
-        """End workers with their executors and Python processes by SIGKILL; none is left afterwards."""
+        """End workers with their executors and Python processes by SIGKILL; return when Spark has noticed."""
 
         def find() -> list[psutil.Process]:
             return [each for worker in workers for each in self._find_processes(worker)]
 
         processes.stop(find, deadline_seconds=30, first_signal=signal.SIGKILL)
-
-    def wait_for_executors(self, count: int) -> None:
-        """Return when Spark has so many executors."""
-        wait_until(lambda: len(self.list_executors()) == count, START_SECONDS)
+        self._wait_for_executors()
 
     def list_executors(self) -> set[str]:
         """The executors that Spark knows of, by id."""
@@ -128,6 +127,11 @@ class Cluster:
         """How many jobs Spark has started; the next one has this number."""
         return self._count("JobStart")
 
+    def _wait_for_executors(self) -> None:
+        """Return when Spark has an executor for each worker that is up, and no other."""
+        running = sum(bool(self._find_processes(worker)) for worker in WORKERS)
+        wait_until(lambda: len(self.list_executors()) == running, START_SECONDS)
+
     @property
     def _master(self) -> str:
         return f"spark://{HOST}:{self.ports.kafka}"
@@ -154,7 +158,8 @@ class Cluster:
             "spark.executor.cores": 1,
             "spark.executor.memory": "512m",
             "spark.executor.extraClassPath": jars,
-            "spark.executor.extraJavaOptions": "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.rolling.enabled": "false",
@@ -170,7 +175,7 @@ class Cluster:
             "SPARK_CONF_DIR": str(self._folder),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
         argv = (str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments)
         return Launch(argv=argv, folder=self._folder, environment=environment)

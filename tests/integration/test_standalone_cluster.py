@@ -48,7 +48,7 @@ class HeldEvidence(PostgresEvidence):
 class CredulousSink(PostgresSink):
     """The real sink without one protection: it takes the rows of every task that has written some for accepted."""
 
-    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:  # noqa: ARG002 (the port's)
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Accept all."""
         super().seal_staging(attempt, list(count_rows(self.dsn, open_table(attempt))))
 
@@ -69,8 +69,7 @@ def pipeline(workplace: Workplace) -> TestPipeline:
 
 @pytest.fixture
 def on_cluster(pipeline: TestPipeline, cluster: Cluster) -> Iterator[TestPipeline]:
-    """The same; both workers are up, and the connection that its file names leads to them."""
-    cluster.start_workers()
+    """The same; the connection that its file names leads to the cluster."""
     with cluster.connected():
         yield pipeline
 
@@ -89,8 +88,10 @@ def count_rows(dsn: str, table: sql.Identifier) -> dict[int, int]:
         return dict(connection.execute(query.format(task=sql.Identifier(TASK_COLUMN), table=table)).fetchall())
 
 
-def stage_disturbed(platform: Platform, attempt: Attempt, disturb: Callable[[], object], **changes: Any) -> Batch:
-    """Stage; ``disturb`` acts when each executor has committed the rows of a task and not reported it yet.
+def stage_disturbed(
+    platform: Platform, attempt: Attempt, executors: int, disturb: Callable[[], object], **changes: Any
+) -> Batch:
+    """Stage; ``disturb`` acts when each of the executors has committed the rows of a task and not reported it yet.
 
     ``changes`` replace parts of the stager.
     """
@@ -101,7 +102,7 @@ def stage_disturbed(platform: Platform, attempt: Attempt, disturb: Callable[[], 
         disturbed = replace(stager, evidence=evidence, **changes)
         steps = replace(platform, make_stager=lambda: disturbed)
         step = threads.submit(run_batch.stage, steps, attempt.batch.batch_id, attempt.run)
-        wait_until(lambda: evidence.count_waiting() == len(WORKERS) or step.done())
+        wait_until(lambda: evidence.count_waiting() == executors or step.done())
         disturb()
         connection.rollback()
         return step.result()
@@ -132,6 +133,7 @@ def test_worker_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothin
     on_cluster: TestPipeline, cluster: Cluster
 ) -> None:
     """S75: the other worker repeats what it has done, and the rows that Spark had no report of are not published."""
+    cluster.start(*WORKERS)
     attempt, jobs, dsn = plan(on_cluster), cluster.count_jobs(), on_cluster.workplace.dsn
     victim, survivor = (cluster.find_executor(each) for each in WORKERS)
     written: dict[int, int] = {}
@@ -140,7 +142,7 @@ def test_worker_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothin
         written.update(count_rows(dsn, open_table(attempt)))
         cluster.kill(WORKERS[0])
 
-    stage_disturbed(on_cluster.platform(), attempt, disturb)
+    stage_disturbed(on_cluster.platform(), attempt, len(WORKERS), disturb)
     runs = cluster.list_task_runs(jobs)
     killed = {each.attempt_id for each in runs if each.executor == victim}
     accepted = {each.attempt_id: each for each in runs if each.has_succeeded}
@@ -156,11 +158,12 @@ def test_worker_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothin
 def test_with_the_rows_of_killed_tasks_records_are_doubled_and_the_audit_finds_them(
     on_cluster: TestPipeline, cluster: Cluster
 ) -> None:
-    """The negative control: what a worker leaves when it dies would be published, was it not for their numbers."""
+    """The negative control: every row is kept that a worker has left when it died."""
+    cluster.start(*WORKERS)
     attempt, platform = plan(on_cluster), on_cluster.platform()
     sink = cast("PostgresSink", platform.sink)
     credulous = CredulousSink(sink.dsn, sink.table)
-    stage_disturbed(platform, attempt, lambda: cluster.kill(WORKERS[0]), sink=credulous)
+    stage_disturbed(platform, attempt, len(WORKERS), lambda: cluster.kill(WORKERS[0]), sink=credulous)
     with pytest.raises(BatchBlockedError, match="no_duplicate_offsets"):
         run_batch.audit(platform, attempt.batch.batch_id, "run")
     assert on_cluster.count_target_rows() == 0
@@ -168,21 +171,19 @@ def test_with_the_rows_of_killed_tasks_records_are_doubled_and_the_audit_finds_t
     on_cluster.assert_exact()
 
 
-def test_batch_whose_workers_all_die_is_invisible_and_goes_on_when_there_are_others(
+def test_batch_whose_workers_have_all_died_is_invisible_and_goes_on_with_another_one(
     on_cluster: TestPipeline, cluster: Cluster
 ) -> None:
-    """Spark waits for executors as long as it takes, and repeats every task that it had no report of."""
-    attempt, jobs = plan(on_cluster), cluster.count_jobs()
+    """Spark waits for executors for as long as it takes, and repeats every task that it had no report of."""
+    attempt, jobs, executors = plan(on_cluster), cluster.count_jobs(), len(cluster.list_executors())
 
     def disturb() -> None:
         cluster.kill(*WORKERS)
-        cluster.wait_for_executors(0)
         assert on_cluster.count_target_rows() == 0
-        cluster.start_workers()
+        cluster.start(WORKERS[0])
 
-    stage_disturbed(on_cluster.platform(), attempt, disturb)
-    runs = cluster.list_task_runs(jobs)
-    assert len([each for each in runs if not each.has_succeeded]) == len(WORKERS)
+    stage_disturbed(on_cluster.platform(), attempt, executors, disturb)
+    assert sum(not each.has_succeeded for each in cluster.list_task_runs(jobs)) == executors
     run_batch.audit(on_cluster.platform(), attempt.batch.batch_id, "run")
     run_batch.publish(on_cluster.platform(), attempt.batch.batch_id, "run")
     on_cluster.assert_exact()
