@@ -148,7 +148,7 @@ class Cluster:
         """
         events = self._folder / "events"
         events.mkdir(parents=True)
-        jars = ":".join(map(str, fetch_jars(self.home, "spark")))
+        jars = fetch_jars(self.home, "spark")[0].parent
         settings = {
             "spark.master": self._master,
             "spark.master.rest.enabled": "false",
@@ -157,7 +157,7 @@ class Cluster:
             "spark.network.crypto.enabled": "true",
             "spark.executor.cores": 1,
             "spark.executor.memory": "512m",
-            "spark.executor.extraClassPath": jars,
+            "spark.executor.extraClassPath": jars / "*",
             "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             "spark.eventLog.enabled": "true",

@@ -17,7 +17,7 @@ from batchledger.pipeline import Platform
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.sinks.staging import TASK_COLUMN, open_table, rows_table
 from batchledger.spark.stager import SparkStager
-from tests.cluster import WORKERS, Cluster, standalone_cluster
+from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
 from tests.support import TestPipeline, Workplace, wait_until
 
 RANGES = 4
@@ -102,7 +102,7 @@ def stage_disturbed(
         disturbed = replace(stager, evidence=evidence, **changes)
         steps = replace(platform, make_stager=lambda: disturbed)
         step = threads.submit(run_batch.stage, steps, attempt.batch.batch_id, attempt.run)
-        wait_until(lambda: evidence.count_waiting() == executors or step.done())
+        wait_until(lambda: evidence.count_waiting() == executors or step.done(), START_SECONDS)
         disturb()
         connection.rollback()
         return step.result()
