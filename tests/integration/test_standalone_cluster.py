@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import psycopg
 import pytest
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 
 from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Batch
-from batchledger.errors import BatchBlockedError
+from batchledger.errors import BatchBlockedError, StagingError
 from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
 from batchledger.pipeline import Platform
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.sinks.staging import TASK_COLUMN, open_table, rows_table
+from batchledger.spark.session import open_connect_session
 from batchledger.spark.stager import SparkStager
+from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
 from tests.support import TestPipeline, Workplace, wait_until
 
@@ -171,19 +175,19 @@ def test_with_the_rows_of_killed_tasks_records_are_doubled_and_the_audit_finds_t
     on_cluster.assert_exact()
 
 
-def test_batch_whose_workers_have_all_died_is_invisible_and_goes_on_with_another_one(
+def test_batch_whose_workers_have_all_died_ends_with_a_retryable_error_and_the_next_attempt_succeeds(
     on_cluster: TestPipeline, cluster: Cluster
 ) -> None:
-    """Spark waits for executors for as long as it takes, and repeats every task that it had no report of."""
+    """Spark itself would wait for other executors for ever; its job is over when the step is."""
+    url = SparkConnectHook(conn_id=on_cluster.config.spark).get_connection_url()
+    impatient = partial(open_connect_session, url, "impatient", starved_seconds=3)
     attempt, jobs, executors = plan(on_cluster), cluster.count_jobs(), len(cluster.list_executors())
-
-    def disturb() -> None:
-        cluster.kill(*WORKERS)
-        assert on_cluster.count_target_rows() == 0
-        cluster.start(WORKERS[0])
-
-    stage_disturbed(on_cluster.platform(), attempt, executors, disturb)
-    assert sum(not each.has_succeeded for each in cluster.list_task_runs(jobs)) == executors
-    run_batch.audit(on_cluster.platform(), attempt.batch.batch_id, "run")
-    run_batch.publish(on_cluster.platform(), attempt.batch.batch_id, "run")
+    platform = build_platform(on_cluster.config, open_session=impatient)
+    with pytest.raises(StagingError, match="no task of the job has run for 3 s") as caught:
+        stage_disturbed(platform, attempt, executors, lambda: cluster.kill(*WORKERS))
+    assert caught.value.retryable
+    assert not any(each.has_succeeded for each in cluster.list_task_runs(jobs))
+    assert (on_cluster.count_target_rows(), on_cluster.list_staging()) == (0, [])
+    cluster.start(WORKERS[0])
+    run_batch.run_once(on_cluster.platform(), "run", attempt.batch.batch_id)
     on_cluster.assert_exact()

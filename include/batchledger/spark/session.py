@@ -22,6 +22,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from batchledger.errors import ServiceUnavailableError
 from batchledger.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline, explain_deadline
+from batchledger.spark.starvation import STARVED_SECONDS, StarvationWatch
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_GENERATIONS = 8
@@ -31,15 +32,20 @@ _NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562, name
 
 @contextmanager
 def open_connect_session(
-    url: str, name: str, call_timeout_seconds: float = CALL_TIMEOUT_SECONDS
+    url: str,
+    name: str,
+    call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    starved_seconds: float = STARVED_SECONDS,
 ) -> Iterator[SparkSession]:
     """Open the session that ``name`` keeps on the server at ``url``; leave it open on the server afterwards.
 
-    Every call to the server ends within ``call_timeout_seconds``; a job may take longer. Raises
-    ServiceUnavailableError when the server does not answer; a later call then raises PySparkException.
+    Every call to the server ends within ``call_timeout_seconds``; a job may take longer, unless none of its tasks has
+    run for ``starved_seconds``. Raises ServiceUnavailableError when the server does not answer; a later call then
+    raises PySparkException.
     """
     _require_listener(url)
     session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds))
+    session.registerProgressHandler(StarvationWatch(starved_seconds))
     try:
         yield session
     finally:

@@ -1,0 +1,40 @@
+"""A bound for a job at which nobody works; Spark itself would wait for executors for ever, most often without a word.
+
+A Spark Connect server tells its client every two seconds (``spark.connect.progress.reportInterval``) which stages a job
+has and how many of its tasks run. One that has something left to do and no task that runs waits for executors: they
+have died, were never there, or other jobs hold all of them.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.shell.progress import StageInfo
+
+# Longer than a cluster takes that brings its executors up when they are asked for.
+STARVED_SECONDS = 600.0
+
+
+@dataclass
+class StarvationWatch:
+    """Ends a job, by PySparkException, when none of its tasks has run for ``seconds``; the client then releases it."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    starved_since_by_job: dict[str | None, float] = field(default_factory=dict)
+
+    def __call__(
+        self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """Take one report of the server, as a progress handler of pyspark."""
+        if done or inflight_tasks or all(stage.done for stage in stages or ()):
+            self.starved_since_by_job.pop(operation_id, None)
+            return
+        since = self.starved_since_by_job.setdefault(operation_id, self.clock())
+        if self.clock() - since >= self.seconds:
+            raise PySparkException(
+                f"no task of the job has run for {self.seconds:.0f} s, because no executor takes one. Workers of the "
+                "Spark cluster are down or cannot be reached, or other jobs hold all of their cores: look at the "
+                "cluster manager's page, then start workers or give them more cores"
+            )
