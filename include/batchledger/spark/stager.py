@@ -46,6 +46,9 @@ _PROVENANCE_TYPES = tuple(
     zip(PROVENANCE_COLUMNS, (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC")), strict=True)
 )
 
+# As values: a text would be one more call to the server, to have it parsed.
+_REPORT, _DOUBTFUL = from_arrow_schema(REPORT_SCHEMA), from_arrow_schema(DOUBTFUL_SCHEMA)
+
 # How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
 POLL_TIMEOUT_MILLISECONDS = 25_000
 
@@ -110,7 +113,7 @@ class SparkStager:
             good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
             transformed = self._apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
             rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
-            written = transformed.mapInArrow(WriteTask(rows), REPORT_SCHEMA)
+            written = transformed.mapInArrow(WriteTask(rows), _REPORT)
         return [(row.task, row.written) for row in written.collect()]
 
     def _write(self, records: DataFrame, attempt: Attempt, evidence: EvidenceWriter) -> DataFrame:
@@ -122,9 +125,9 @@ class SparkStager:
         also: tuple[str, ...] = ()
         if decodes_in_blocks(self.columns):
             first = DecodeBlocksTask(BlockDecoder(self.columns), rows, schema.names)
-            records, also = records.mapInArrow(first, from_arrow_schema(DOUBTFUL_SCHEMA)), TALLY_COLUMNS
+            records, also = records.mapInArrow(first, _DOUBTFUL), TALLY_COLUMNS
         decoded = decode_json(records, self.columns, self.tombstones, self.key, also)
-        return decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), REPORT_SCHEMA)
+        return decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), _REPORT)
 
     def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
         if batch.origin is RecordOrigin.KAFKA:
