@@ -81,7 +81,9 @@ def measure(
     for history in sorted(histories, key=lambda each: each.batches * each.partitions):
         started = perf_counter()
         seed(dsn, [history])
-        told(f"{history.batches:,} batches × {history.partitions:,} partitions: seeded in {perf_counter() - started:.0f} s")
+        told(
+            f"{history.batches:,} batches × {history.partitions:,} partitions: seeded in {perf_counter() - started:.0f} s"
+        )
         costs.append(take_batches(dsn, history, rounds))
     return costs
 
@@ -95,7 +97,10 @@ def take_batches(dsn: str, history: History, rounds: int) -> BookkeepingCost:
     # Looking is a connection, too.
     connections = (_count_connections(dsn) - before - 1) / rounds
     return BookkeepingCost(
-        history, _take_medians([each.steps for each in taken]), _take_medians([each.calls for each in taken]), connections
+        history,
+        _take_medians([each.steps for each in taken]),
+        _take_medians([each.calls for each in taken]),
+        connections,
     )
 
 

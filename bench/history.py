@@ -26,19 +26,19 @@ _CHECKS = (
 _PIPELINE = "insert into batchledger.pipeline (name) values (%(pipeline)s)"
 _POSITIONS = """
 insert into batchledger.position (pipeline, topic, partition, origin_offset, next_offset, cluster_id, topic_id)
-select %(pipeline)s, %(topic)s, p, 0, %(batches)s::bigint * %(records)s, %(cluster_id)s, %(topic_id)s
-from generate_series(0, %(partitions)s - 1) p
+select %(pipeline)s, %(topic)s, p, 0, %(batches)s::bigint * %(records)s::bigint, %(cluster_id)s, %(topic_id)s
+from generate_series(0, %(partitions)s::int - 1) p
 """
 _BATCHES = """
 insert into batchledger.batch (
     batch_id, pipeline, lane, state, attempt, lag_left_records, reported_rows, published_rows, planned_by, planned_at,
     published_at, rows_published_at)
 overriding system value
-select %(base)s + b, %(pipeline)s, 'live', 'published', 1, 0, %(partitions)s * %(records)s, %(partitions)s * %(records)s,
-    'history', now() - make_interval(mins => %(batches)s - b + 1),
-    now() - make_interval(mins => %(batches)s - b + 1, secs => -5),
-    now() - make_interval(mins => %(batches)s - b + 1, secs => -5)
-from generate_series(1, %(batches)s) b
+select %(base)s + b, %(pipeline)s, 'live', 'published', 1, 0, %(partitions)s::bigint * %(records)s::bigint, %(partitions)s::bigint * %(records)s::bigint,
+    'history', now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int),
+    now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int, secs => -5),
+    now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int, secs => -5)
+from generate_series(1, %(batches)s::bigint) b
 """
 _ATTEMPTS = """
 insert into batchledger.attempt (batch_id, number, run, opened_at, staged_at, audited_at, ended_at, outcome)
@@ -58,10 +58,10 @@ _RANGES = """
 insert into batchledger.batch_range (
     batch_id, pipeline, topic, partition, offsets, published_live, accepted, duplicates, quarantined, tombstones,
     filtered, holes, aborted, markers, compacted, accepted_loss, held)
-select %(base)s + b, %(pipeline)s, %(topic)s, p, int8range((b - 1)::bigint * %(records)s, b::bigint * %(records)s), true,
-    %(records)s, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    int8multirange(int8range((b - 1)::bigint * %(records)s, b::bigint * %(records)s))
-from generate_series(1, %(batches)s) b cross join generate_series(0, %(partitions)s - 1) p
+select %(base)s + b, %(pipeline)s, %(topic)s, p, int8range((b - 1) * %(records)s::bigint, b * %(records)s::bigint), true,
+    %(records)s::bigint, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    int8multirange(int8range((b - 1) * %(records)s::bigint, b * %(records)s::bigint))
+from generate_series(1, %(batches)s::bigint) b cross join generate_series(0, %(partitions)s::int - 1) p
 """
 
 
@@ -110,7 +110,9 @@ def _insert(cursor: psycopg.Cursor[Any], history: History) -> None:
     # The rest would otherwise be planned for a batch table without the new rows.
     for statement in (_PIPELINE, _POSITIONS, _BATCHES, "analyze batchledger.batch", _ATTEMPTS, _CHECK_RESULTS, _RANGES):
         cursor.execute(statement, parameters)
-    cursor.execute("select setval(pg_get_serial_sequence('batchledger.batch', 'batch_id'), max(batch_id)) from batchledger.batch")
+    cursor.execute(
+        "select setval(pg_get_serial_sequence('batchledger.batch', 'batch_id'), max(batch_id)) from batchledger.batch"
+    )
 
 
 def _drop_indexes(cursor: psycopg.Cursor[Any]) -> list[sql.Composed]:
