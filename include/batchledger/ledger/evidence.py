@@ -94,7 +94,7 @@ class PostgresEvidence:
             cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
             return [
                 WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), *counts)
-                for topic, partition, start, until, *counts in cursor
+                for topic, partition, start, until, *counts in cursor.fetchall()
             ]
 
     def count_finished(self, attempt: Attempt) -> int:

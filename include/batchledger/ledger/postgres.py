@@ -325,11 +325,14 @@ class PostgresLedger:
         with translate_errors(f"publish {label}"), connect(self.dsn) as connection:
             cursor = connection.cursor()
             _queue_for_publishing(cursor, attempt.batch)
-            cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id])
-            found = load_batch(cursor, attempt.batch.batch_id)
-            if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
-                raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
-            if found.attempt != attempt.number or found.state is not expected:
+            cursor.execute(
+                "select attempt, state from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id]
+            )
+            # Its ranges never change, so they are not read again.
+            if cursor.fetchone() != (attempt.number, expected):
+                found = load_batch(cursor, attempt.batch.batch_id)
+                if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
+                    raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
                 raise fenced_by(found, attempt)
             yield PostgresPublication(connection, attempt)
             _commit(connection, attempt)

@@ -59,7 +59,7 @@ def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
     )
     return [
         Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
-        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor
+        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor.fetchall()
     ]
 
 

@@ -1,10 +1,10 @@
--- Overlapping evidence of repeated task attempts counts once: range_agg is a union.
+-- Overlapping evidence of repeated task attempts counts once: range_agg is a union. Each table is read once, not once a
+-- range.
 select r.topic, r.partition, lower(r.offsets), upper(r.offsets),
     coalesce((
         select sum(upper(seen) - lower(seen))::bigint
         from unnest(v.offsets * int8multirange(r.offsets)) as seen), 0),
-    (select count(distinct q."offset") from {quarantine} q
-     where q.topic = r.topic and q.partition = r.partition and r.offsets @> q."offset"),
+    coalesce(q.records, 0),
     coalesce((
         select sum(upper(skipped) - lower(skipped))::bigint
         from unnest(v.tombstones * int8multirange(r.offsets)) as skipped), 0)
@@ -15,5 +15,13 @@ left join (
     where reader is null
     group by topic, partition) v
     on v.topic = r.topic and v.partition = r.partition
+left join (
+    select mine.topic, mine.partition, mine.offsets, count(distinct q."offset") as records
+    from {quarantine} q
+    join batchledger.batch_range mine
+        on mine.batch_id = %(batch_id)s and mine.topic = q.topic and mine.partition = q.partition
+        and mine.offsets @> q."offset"
+    group by mine.topic, mine.partition, mine.offsets) q
+    on q.topic = r.topic and q.partition = r.partition and q.offsets = r.offsets
 where r.batch_id = %(batch_id)s
 order by r.topic, r.partition, r.offsets
