@@ -105,15 +105,18 @@ def take_batches(dsn: str, history: History, rounds: int) -> BookkeepingCost:
 
 
 def ask_kafka(options: Mapping[str, str], partitions: int, rounds: int = 5) -> KafkaCost:
-    """Create a topic without records, and ask what a batch asks: once by its plan, twice by its stage step."""
-    topic = f"bookkeeping_{partitions}_{uuid4().hex[:8]}"
-    ensure_topic(options, topic, partitions, {})
+    """Create topics without records, and ask what a batch asks: the log once by its plan, twice by its stage step."""
+    # A controller refuses to create many more partitions in one request.
+    sizes = [min(2_000, partitions - made) for made in range(0, partitions, 2_000)]
+    run = uuid4().hex[:8]
+    topics = {f"bookkeeping_{run}_{number}": size for number, size in enumerate(sizes)}
+    for topic, size in topics.items():
+        ensure_topic(options, topic, size, {})
     source = KafkaLog(options)
-    positions = {TopicPartition(topic, each): 0 for each in range(partitions)}
-    group = f"batchledger.{topic}"
+    positions = {TopicPartition(topic, each): 0 for topic, size in topics.items() for each in range(size)}
     questions: Mapping[str, Callable[[], object]] = {
-        "read_log": lambda: source.read_log([topic]),
-        "commit_courtesy": lambda: source.commit_courtesy(group, positions),
+        "read_log": lambda: source.read_log(list(topics)),
+        "commit_courtesy": lambda: source.commit_courtesy(f"batchledger.bookkeeping_{run}", positions),
     }
     seconds = [{name: _time(ask) for name, ask in questions.items()} for _ in range(rounds + 1)]
     return KafkaCost(partitions, _take_medians(seconds[1:]))

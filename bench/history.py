@@ -4,12 +4,13 @@ Only for a ledger that holds nothing else of value: the indexes of ``batch_range
 rows are there, because filling them row by row takes most of the time.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from batchledger.batch import TopicIdentity
 
@@ -64,6 +65,19 @@ select %(base)s + b, %(pipeline)s, %(topic)s, p, int8range((b - 1) * %(records)s
 from generate_series(1, %(batches)s::bigint) b cross join generate_series(0, %(partitions)s::int - 1) p
 """
 
+_SEQUENCE = (
+    "select setval(pg_get_serial_sequence('batchledger.batch', 'batch_id'), max(batch_id)) from batchledger.batch"
+)
+
+_FIRST_NAME = re.compile(r"INDEX \S+ ON")
+_SWAP_FILES = """
+update pg_class mine
+set relfilenode = other.relfilenode, relpages = other.relpages, reltuples = other.reltuples
+from pg_class other
+where (mine.oid = %(one)s::oid and other.oid = %(other)s::regclass)
+    or (mine.oid = %(other)s::regclass and other.oid = %(one)s::oid)
+"""
+
 
 @dataclass(frozen=True)
 class History:
@@ -80,18 +94,16 @@ class History:
 
 def seed(dsn: str, histories: Sequence[History], maintenance_memory: str = "1GB") -> None:
     """Write the histories, and let PostgreSQL look at what has become of its tables."""
-    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
-        # Foreign keys are looked at once a row; that of a range has no other way to fail than a mistake above.
-        cursor.execute("set local session_replication_role = replica")
-        cursor.execute("select set_config('maintenance_work_mem', %s, true)", [maintenance_memory])
-        with_indexes = _drop_indexes(cursor)
-        for history in histories:
-            _insert(cursor, history)
-        for constraint in with_indexes:
-            cursor.execute(constraint)
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("select set_config('maintenance_work_mem', %s, false)", [maintenance_memory])
+        cursor.execute("set allow_system_table_mods = on")
+        with _filled_at_the_end(cursor):
+            # Foreign keys are looked at once a row; that of a range has no other way to fail than a mistake above.
+            cursor.execute("set session_replication_role = replica")
+            for history in histories:
+                _insert(cursor, history)
         # Otherwise autovacuum does it while somebody measures.
-        connection.execute("vacuum (analyze)")
+        cursor.execute("vacuum (analyze)")
 
 
 def _insert(cursor: psycopg.Cursor[Any], history: History) -> None:
@@ -107,22 +119,36 @@ def _insert(cursor: psycopg.Cursor[Any], history: History) -> None:
         "records": RECORDS,
         "checks": list(_CHECKS),
     }
-    # The rest would otherwise be planned for a batch table without the new rows.
-    for statement in (_PIPELINE, _POSITIONS, _BATCHES, "analyze batchledger.batch", _ATTEMPTS, _CHECK_RESULTS, _RANGES):
+    for statement in (_PIPELINE, _POSITIONS, _BATCHES, _ATTEMPTS, _CHECK_RESULTS, _RANGES, _SEQUENCE):
         cursor.execute(statement, parameters)
-    cursor.execute(
-        "select setval(pg_get_serial_sequence('batchledger.batch', 'batch_id'), max(batch_id)) from batchledger.batch"
-    )
 
 
-def _drop_indexes(cursor: psycopg.Cursor[Any]) -> list[sql.Composed]:
-    """Drop the constraints of ``batch_range`` that have an index; return the statements that bring them back."""
+@contextmanager
+def _filled_at_the_end(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
+    """Leave the indexes of ``batch_range`` alone until the rows are there, and then sort each into its place.
+
+    PostgreSQL knows no way to do so with an exclusion constraint: adding one compares each row with all others, which
+    takes longer than everything else. So an index like that of the constraint is built, and takes its place on disk.
+    """
     cursor.execute(
-        "select conname, pg_get_constraintdef(oid) from pg_constraint "
-        "where conrelid = 'batchledger.batch_range'::regclass and contype in ('p', 'x') order by contype"
+        "select indexrelid::regclass::text, indexrelid, pg_get_indexdef(indexrelid) from pg_index "
+        "where indrelid = 'batchledger.batch_range'::regclass and (indisexclusion or indisprimary)"
     )
-    alter = sql.SQL("alter table batchledger.batch_range ")
-    constraints = [(sql.Identifier(name), sql.SQL(definition)) for name, definition in cursor.fetchall()]
-    for name, _ in constraints:
-        cursor.execute(alter + sql.SQL("drop constraint {}").format(name))
-    return [alter + sql.SQL("add constraint {} {}").format(*each) for each in constraints]
+    indexes = cursor.fetchall()
+    oids = [oid for _, oid, _ in indexes]
+    # The keys of a multirange index are ranges, too, but PostgreSQL 18 sorts only those of a range index.
+    cursor.execute(
+        "alter operator family pg_catalog.multirange_ops using gist "
+        "add function 11 (anymultirange, anymultirange) range_sortsupport(internal)"
+    )
+    cursor.execute("update pg_index set indisready = false, indisvalid = false where indexrelid = any(%s)", [oids])
+    yield
+    for name, oid, definition in indexes:
+        filled = "batchledger.batch_range_filled"
+        cursor.execute(_FIRST_NAME.sub("INDEX batch_range_filled ON", definition, count=1).encode())
+        cursor.execute(_SWAP_FILES, {"one": oid, "other": filled})
+        cursor.execute("update pg_index set indisready = true, indisvalid = true where indexrelid = %s", [oid])
+        cursor.execute(f"drop index {filled}")
+    cursor.execute(
+        "alter operator family pg_catalog.multirange_ops using gist drop function 11 (anymultirange, anymultirange)"
+    )
