@@ -81,9 +81,7 @@ def measure(
     for history in sorted(histories, key=lambda each: each.batches * each.partitions):
         started = perf_counter()
         seed(dsn, [history])
-        told(
-            f"{history.batches:,} batches × {history.partitions:,} partitions: seeded in {perf_counter() - started:.0f} s"
-        )
+        told(f"{history}: seeded in {perf_counter() - started:.0f} s")
         costs.append(take_batches(dsn, history, rounds))
     return costs
 

@@ -1,7 +1,8 @@
 """A long history of published batches, written straight into the ledger, as if they had been taken one by one.
 
-Only for a ledger that holds nothing else of value: the indexes of ``batch_range`` are dropped, and built again when the
-rows are there, because filling them row by row takes most of the time.
+Only for a ledger that holds nothing of value, on a server that is one's own: the indexes of ``batch_range`` are left
+alone by ways that nobody else should go, and built when the rows are there. What fails in between leaves them broken.
+Needs PostgreSQL 18, which sorts ranges, and a superuser.
 """
 
 import re
@@ -35,8 +36,9 @@ insert into batchledger.batch (
     batch_id, pipeline, lane, state, attempt, lag_left_records, reported_rows, published_rows, planned_by, planned_at,
     published_at, rows_published_at)
 overriding system value
-select %(base)s + b, %(pipeline)s, 'live', 'published', 1, 0, %(partitions)s::bigint * %(records)s::bigint, %(partitions)s::bigint * %(records)s::bigint,
-    'history', now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int),
+select %(base)s + b, %(pipeline)s, 'live', 'published', 1, 0, %(partitions)s::bigint * %(records)s::bigint,
+    %(partitions)s::bigint * %(records)s::bigint, 'history',
+    now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int),
     now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int, secs => -5),
     now() - make_interval(mins => (%(batches)s::bigint - b + 1)::int, secs => -5)
 from generate_series(1, %(batches)s::bigint) b
@@ -59,10 +61,11 @@ _RANGES = """
 insert into batchledger.batch_range (
     batch_id, pipeline, topic, partition, offsets, published_live, accepted, duplicates, quarantined, tombstones,
     filtered, holes, aborted, markers, compacted, accepted_loss, held)
-select %(base)s + b, %(pipeline)s, %(topic)s, p, int8range((b - 1) * %(records)s::bigint, b * %(records)s::bigint), true,
-    %(records)s::bigint, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    int8multirange(int8range((b - 1) * %(records)s::bigint, b * %(records)s::bigint))
-from generate_series(1, %(batches)s::bigint) b cross join generate_series(0, %(partitions)s::int - 1) p
+select %(base)s + b, %(pipeline)s, %(topic)s, p, offsets, true, %(records)s::bigint, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    int8multirange(offsets)
+from generate_series(1, %(batches)s::bigint) b
+cross join int8range((b - 1) * %(records)s::bigint, b * %(records)s::bigint) offsets
+cross join generate_series(0, %(partitions)s::int - 1) p
 """
 
 _SEQUENCE = (
@@ -90,6 +93,9 @@ class History:
     def pipeline(self) -> str:
         """The pipeline that it is of."""
         return f"history_{self.batches}x{self.partitions}"
+
+    def __str__(self) -> str:
+        return f"{self.batches:,} batches of {self.partitions:,} partitions"
 
 
 def seed(dsn: str, histories: Sequence[History], maintenance_memory: str = "1GB") -> None:
@@ -131,11 +137,11 @@ def _filled_at_the_end(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
     takes longer than everything else. So an index like that of the constraint is built, and takes its place on disk.
     """
     cursor.execute(
-        "select indexrelid::regclass::text, indexrelid, pg_get_indexdef(indexrelid) from pg_index "
+        "select indexrelid, pg_get_indexdef(indexrelid) from pg_index "
         "where indrelid = 'batchledger.batch_range'::regclass and (indisexclusion or indisprimary)"
     )
     indexes = cursor.fetchall()
-    oids = [oid for _, oid, _ in indexes]
+    oids = [oid for oid, _ in indexes]
     # The keys of a multirange index are ranges, too, but PostgreSQL 18 sorts only those of a range index.
     cursor.execute(
         "alter operator family pg_catalog.multirange_ops using gist "
@@ -143,7 +149,7 @@ def _filled_at_the_end(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
     )
     cursor.execute("update pg_index set indisready = false, indisvalid = false where indexrelid = any(%s)", [oids])
     yield
-    for name, oid, definition in indexes:
+    for oid, definition in indexes:
         filled = "batchledger.batch_range_filled"
         cursor.execute(_FIRST_NAME.sub("INDEX batch_range_filled ON", definition, count=1).encode())
         cursor.execute(_SWAP_FILES, {"one": oid, "other": filled})

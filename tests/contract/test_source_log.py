@@ -9,6 +9,7 @@ import pytest
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import PartitionHealth, PartitionLog
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.kafka import requests
 from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.quarantine import QUARANTINE_SCHEMA
@@ -84,6 +85,20 @@ def test_courtesy_offsets_are_committed_and_moved_on(source: Source) -> None:
     for next_offset in (2, 5):
         source.log.commit_courtesy(f"group-{source.topic}", {first: next_offset})
         assert source.committed(f"group-{source.topic}", first) == next_offset
+
+
+@pytest.mark.parametrize("partitions", [4, 5])
+def test_no_partition_is_left_out_where_one_request_holds_only_some(
+    source: Source, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    monkeypatch.setattr(requests, "PARTITIONS_IN_REQUEST", 2)
+    counts = {each: count for count, each in enumerate(source.create_topic(partitions))}
+    for each, count in counts.items():
+        source.append(each, count)
+    found = source.log.read_log([source.topic]).log_by_partition
+    assert dict(found) == {each: PartitionLog(0, count) for each, count in counts.items()}
+    source.log.commit_courtesy(f"group-{source.topic}", counts)
+    assert {each: source.committed(f"group-{source.topic}", each) for each in counts} == counts
 
 
 def test_second_read_finds_committed_records_under_both_isolation_levels(source: Source) -> None:

@@ -1,4 +1,4 @@
-"""A batch of many partitions: no statement of the ledger reads a table once for each range, whatever PostgreSQL expects.
+"""A batch of many partitions: no statement of the ledger reads a table once a range, whatever PostgreSQL expects.
 
 Its statistics know nothing of a batch that was stored a moment ago, and of nothing one row is expected.
 """
