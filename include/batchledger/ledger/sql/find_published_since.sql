@@ -1,4 +1,6 @@
--- What was published since then, and whoever else holds offsets of it: an accepted loss takes over from nobody.
+-- What was published since then, and whoever else holds offsets of it: an accepted loss takes over from nobody. "offset 0"
+-- lets the constraint's index answer for each range: PostgreSQL expects thousands of holders of one, and would rather read
+-- the whole history.
 with recent as materialized (
     select r.batch_id, r.topic, r.partition, r.offsets
     from batchledger.batch b
@@ -9,6 +11,9 @@ select batch_id from recent
 union
 select h.batch_id
 from recent
-join batchledger.batch_range h
-    on h.pipeline = %(pipeline)s and h.topic = recent.topic and h.partition = recent.partition
-    and h.held && recent.offsets and not isempty(h.held)
+cross join lateral (
+    select holder.batch_id
+    from batchledger.batch_range holder
+    where holder.pipeline = %(pipeline)s and holder.topic = recent.topic and holder.partition = recent.partition
+        and holder.held && recent.offsets and not isempty(holder.held)
+    offset 0) h
