@@ -13,6 +13,7 @@ from functools import partial
 
 from batchledger import run_batch
 from batchledger.config import load_pipeline
+from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
 from batchledger.spark.session import open_submitted_session
 from batchledger.wiring import build_platform
@@ -29,7 +30,8 @@ def main() -> int:
     name = f"batchledger-{arguments.pipeline}-{arguments.batch}"
     try:
         platform = build_platform(load_pipeline(arguments.pipeline), open_session=partial(open_submitted_session, name))
-        run_batch.stage(platform, arguments.batch, arguments.run)
+        with keep_connections():
+            run_batch.stage(platform, arguments.batch, arguments.run)
     except BatchledgerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -44,7 +44,11 @@ def plan(pipeline: "PipelineConfig") -> int:
     before anything heavy is imported or opened.
     """
     with _in_airflow_terms():
-        batch = _plan(pipeline, _read_order(pipeline))
+        order = _read_order(pipeline)
+        from batchledger.database import keep_connections
+
+        with keep_connections():
+            batch = _plan(pipeline, order)
     if batch is None:
         raise AirflowSkipException(
             f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
@@ -54,27 +58,30 @@ def plan(pipeline: "PipelineConfig") -> int:
 
 def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
     """Fill the staging of a new attempt, over Spark Connect or by spark-submit."""
+    from batchledger.database import keep_connections
     from batchledger.wiring import build_platform, choose_stage_step
 
-    with _in_airflow_terms():
+    with _in_airflow_terms(), keep_connections():
         return choose_stage_step(pipeline)(build_platform(pipeline), batch_id, _run()).batch_id
 
 
 def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
     """Judge what was staged; a failing check blocks the batch and fails the task for good."""
     from batchledger import run_batch
+    from batchledger.database import keep_connections
     from batchledger.wiring import build_platform
 
-    with _in_airflow_terms():
+    with _in_airflow_terms(), keep_connections():
         return run_batch.audit(build_platform(pipeline), batch_id, _run()).batch_id
 
 
 def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
     """Make rows and offsets visible together."""
     from batchledger import run_batch
+    from batchledger.database import keep_connections
     from batchledger.wiring import build_platform
 
-    with _in_airflow_terms():
+    with _in_airflow_terms(), keep_connections():
         return run_batch.publish(build_platform(pipeline), batch_id, _run()).batch_id
 
 
@@ -112,9 +119,10 @@ def report(pipeline: "PipelineConfig") -> None:
     Its end is an event of ``REPORTS``, after which the pages are brought up to date.
     """
     from batchledger import alerting
+    from batchledger.database import keep_connections
     from batchledger.wiring import build_alerting, build_platform
 
-    with _in_airflow_terms():
+    with _in_airflow_terms(), keep_connections():
         told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
     logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
 

@@ -29,6 +29,7 @@ from batchledger import (
 from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
+from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.printing import print_json
@@ -233,7 +234,8 @@ def main() -> None:
             os.environ.setdefault(name, value)
     _configure_logging()
     try:
-        app()
+        with keep_connections():
+            app()
     except BatchledgerError as error:
         _console.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
         _console.print(str(error), markup=False, highlight=False, soft_wrap=True)

@@ -28,7 +28,14 @@ from batchledger.batch import (
     state_after_audit,
 )
 from batchledger.checking import CheckResult
-from batchledger.database import commit, connect, ranges_as_arrays, read_held, read_statement, translate_errors
+from batchledger.database import (
+    commit,
+    ranges_as_arrays,
+    read_held,
+    read_statement,
+    translate_errors,
+    use_connection,
+)
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, TargetChangedError
 from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt
@@ -322,7 +329,7 @@ class PostgresLedger:
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """See the port."""
         label = attempt.batch.label
-        with translate_errors(f"publish {label}"), connect(self.dsn) as connection:
+        with translate_errors(f"publish {label}"), use_connection(self.dsn) as connection:
             cursor = connection.cursor()
             _queue_for_publishing(cursor, attempt.batch)
             cursor.execute(

@@ -1,0 +1,119 @@
+"""Transactions that come after each other share a connection, and nothing else."""
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from batchledger.database import keep_connections, transaction
+from batchledger.errors import ServiceUnavailableError
+from tests.support import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    with keep_connections():
+        yield
+
+
+def server_process(dsn: str) -> int:
+    with transaction(dsn, "ask who serves") as cursor:
+        cursor.execute("select pg_backend_pid()")
+        return int(cursor.fetchall()[0][0])
+
+
+def end_process(dsn: str, process: int) -> None:
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s, 10000)", [process])
+
+
+def test_transactions_after_each_other_share_a_connection(warehouse_dsn: str) -> None:
+    first = server_process(warehouse_dsn)
+    with keep_connections():
+        assert server_process(warehouse_dsn) == first
+    assert server_process(warehouse_dsn) == first
+
+
+def test_transaction_within_another_one_has_a_connection_of_its_own(warehouse_dsn: str) -> None:
+    with transaction(warehouse_dsn, "begin") as cursor:
+        cursor.execute("select pg_backend_pid()")
+        assert cursor.fetchall() != [(server_process(warehouse_dsn),)]
+
+
+def test_thread_has_connections_of_its_own(warehouse_dsn: str) -> None:
+    first, found = server_process(warehouse_dsn), list[int]()
+    thread = threading.Thread(target=lambda: found.append(server_process(warehouse_dsn)))
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+    assert found != [first]
+
+
+def test_connection_is_not_used_again_after_an_error(warehouse_dsn: str) -> None:
+    first = server_process(warehouse_dsn)
+    with pytest.raises(psycopg.errors.DivisionByZero), transaction(warehouse_dsn, "fail") as cursor:
+        cursor.execute("select 1 / 0")
+    assert server_process(warehouse_dsn) != first
+
+
+def test_connection_that_was_lost_meanwhile_is_replaced(warehouse_dsn: str) -> None:
+    first = server_process(warehouse_dsn)
+    end_process(warehouse_dsn, first)
+    assert server_process(warehouse_dsn) != first
+
+
+def lose_the_connection(dsn: str) -> None:
+    with transaction(dsn, "be interrupted") as cursor:
+        cursor.execute("select pg_backend_pid()")
+        end_process(dsn, int(cursor.fetchall()[0][0]))
+        cursor.execute("select 1")
+
+
+def test_connection_that_is_lost_in_the_middle_is_told_and_not_replaced(warehouse_dsn: str) -> None:
+    """The statements before it are gone; only whoever asked for them can repeat them."""
+    server_process(warehouse_dsn)
+    with pytest.raises(ServiceUnavailableError, match="be interrupted"):
+        lose_the_connection(warehouse_dsn)
+
+
+def test_nothing_of_a_session_is_left_to_the_next_transaction(warehouse_dsn: str) -> None:
+    with transaction(warehouse_dsn, "leave things behind") as cursor:
+        cursor.execute("create temporary table left_behind (number int)")
+        cursor.execute("set work_mem = '77MB'")
+        cursor.execute("select pg_advisory_lock(77)")
+        cursor.execute("select pg_backend_pid()")
+        first = cursor.fetchall()
+    with transaction(warehouse_dsn, "look for them") as cursor:
+        cursor.execute("select pg_backend_pid()")
+        assert cursor.fetchall() == first
+        cursor.execute("select to_regclass('left_behind'), current_setting('work_mem') = '77MB'")
+        assert cursor.fetchall() == [(None, False)]
+        cursor.execute("select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()")
+        assert cursor.fetchall() == [(0,)]
+        cursor.execute("select current_setting('lock_timeout'), current_setting('timezone')")
+        assert cursor.fetchall() == [("20s", "UTC")]
+
+
+def test_what_was_not_committed_is_rolled_back(warehouse_dsn: str) -> None:
+    with transaction(warehouse_dsn, "create a table") as cursor:
+        cursor.execute("create table public.kept_connections (number int)")
+        cursor.connection.rollback()
+    with transaction(warehouse_dsn, "look for it") as cursor:
+        cursor.execute("select to_regclass('public.kept_connections')")
+        assert cursor.fetchall() == [(None,)]
+
+
+def test_connections_are_closed_when_the_block_ends(warehouse_dsn: str) -> None:
+    found: list[int] = []
+
+    def keep_one() -> None:
+        with keep_connections():
+            found.append(server_process(warehouse_dsn))
+
+    thread = threading.Thread(target=keep_one)
+    thread.start()
+    thread.join()
+    with psycopg.connect(warehouse_dsn, autocommit=True) as other:
+        count = "select count(*) from pg_stat_activity where pid = any(%s)"
+        wait_until(lambda: other.execute(count, [found]).fetchall() == [(0,)])
