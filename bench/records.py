@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.progress import track
 
-from batchledger.kafka.admin import ensure_topic
+from batchledger.kafka.admin import ensure_topic, find_ends
 from batchledger.kafka.producer import Record, produce
 from bench.services import Services
 
@@ -13,6 +14,20 @@ TOPIC = "orders"
 PARTITIONS = 4
 DEVICES = 1000
 SCHEMA = "message_id string, device_id int, seq bigint, amount double, note string"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that is written: where each partition ends, and the bytes of all values."""
+
+    name: str
+    end_by_partition: dict[int, int]
+    value_bytes: int
+
+    @property
+    def records(self) -> int:
+        """How many it holds."""
+        return sum(self.end_by_partition.values())
 
 
 def describe(number: int) -> bytes:
@@ -27,12 +42,27 @@ def describe(number: int) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def write_topic(services: Services, count: int) -> None:
-    """Write ``count`` records. Those of a device lie in one partition, in their order."""
+def to_record(number: int, timestamp_ms: int = 0) -> Record:
+    """Return one record with the key that decides on its partition: those of a device lie in one, in their order."""
+    return Record(str(number % DEVICES).encode(), describe(number), timestamp_ms)
+
+
+def write_topic(services: Services, count: int, name: str = TOPIC) -> Topic:
+    """Create the topic and write ``count`` records."""
+    value_bytes = 0
 
     def records() -> Iterator[Record]:
-        for number in track(range(count), f"writing {count:,} records"):
-            yield Record(key=str(number % DEVICES).encode(), value=describe(number))
+        nonlocal value_bytes
+        for number in track(range(count), f"writing {count:,} records to {name}", transient=True):
+            record = to_record(number)
+            value_bytes += len(record.value)
+            yield record
 
-    ensure_topic(services.kafka_options, TOPIC, PARTITIONS, {})
-    produce(services.kafka_options, TOPIC, PARTITIONS, records(), lambda sent: None)
+    create_topic(services, name)
+    produce(services.kafka_options, name, PARTITIONS, records(), lambda sent: None)
+    return Topic(name, find_ends(services.kafka_options, name, PARTITIONS), value_bytes)
+
+
+def create_topic(services: Services, name: str) -> None:
+    """Create an empty topic."""
+    ensure_topic(services.kafka_options, name, PARTITIONS, {})

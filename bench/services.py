@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from batchledger.airflow_api import Account, AirflowApi, open_airflow
 from batchledger.ledger.migrate import migrate
 from batchledger.stack import environment, local_stack
+from batchledger.stack.airflow_components import ADMIN, airflow_url
 from batchledger.stack.defaults import WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials, Home
+from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
 from batchledger.stack.machine import choose_free_ports
 from batchledger.stack.postgres_server import connection_string
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA_PATH = ("kafka", "postgres", "spark")
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,21 @@ class Services:
     """Where they are."""
 
     home: Home
+    ports: Ports
     kafka_options: dict[str, str]
     dsn: str = field(repr=False)
+
+    @contextmanager
+    def airflow(self) -> Iterator[AirflowApi]:
+        """Lend Airflow, which runs for the length of the block only: it takes a part of a core."""
+        local_stack.up(self.home, self.ports, services=local_stack.AIRFLOW_SERVICES)
+        try:
+            account = Account(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
+            with open_airflow(account) as api:
+                yield api
+        finally:
+            local_stack.down(self.home)
+            local_stack.up(self.home, self.ports, services=DATA_PATH)
 
 
 @contextmanager
@@ -38,9 +54,9 @@ def run_services() -> Iterator[Services]:
     ports, credentials = choose_free_ports(), Credentials.of(home)
     os.environ.update(environment(home))
     try:
-        local_stack.up(home, ports, services=("kafka", "postgres", "spark"), migrate=migrate)
+        local_stack.up(home, ports, services=DATA_PATH, migrate=migrate)
         dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE)
-        yield Services(home, {"bootstrap.servers": bootstrap_servers(ports)}, dsn)
+        yield Services(home, ports, {"bootstrap.servers": bootstrap_servers(ports)}, dsn)
     finally:
         local_stack.down(home)
         shutil.rmtree(local, ignore_errors=True)

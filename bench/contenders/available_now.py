@@ -1,0 +1,82 @@
+"""The peer of the manual: Structured Streaming by spark-submit; see ``programs.available_now``."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from batchledger.stack.jars import fetch_jars, pyspark_folder
+from batchledger.stack.machine import HOST
+from bench.contenders.alone import Alone
+from bench.contenders.contender import Contender, Running, Subject
+from bench.orders import ORDER_VARIABLE, Order
+from bench.process import kill_group, run_program, spawn
+from bench.programs import __file__ as programs
+from bench.records import SCHEMA
+from bench.services import Services
+
+CHECKPOINTS_VARIABLE = "BENCH_CHECKPOINTS"
+COLD_SECONDS = 300
+
+
+@contextmanager
+def start(services: Services) -> Iterator[Running]:
+    """Start the JVM and its session."""
+    argv, environment = _prepare(services)
+    with run_program(services, argv, "available_now", **environment) as program:
+        yield Alone("available_now", program)
+
+
+def time_cold_run(services: Services, order: Order) -> float:
+    """Return the seconds of one whole spark-submit that takes what the topic holds, from its start to its exit."""
+    argv, environment = _prepare(services)
+    log_file = services.home.log_file("available_now_cold")
+    with log_file.open("ab") as log:
+        started = perf_counter()
+        process = spawn(services, argv, log, **environment, **{ORDER_VARIABLE: order.to_json()})
+        try:
+            code = process.wait(COLD_SECONDS)
+        finally:
+            kill_group(process)
+    if code != 0:
+        raise RuntimeError(f"spark-submit ended with exit code {code}; see {log_file}")
+    return perf_counter() - started
+
+
+def describe() -> Contender:
+    """AvailableNow."""
+    title = "Structured Streaming AvailableNow, foreachBatch JDBC"
+    return Contender(Subject("available_now", title, {"schema": SCHEMA}), start)
+
+
+def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Write Spark's settings, those of the stack's own server; return the command and its environment."""
+    folder = services.home.local / "available_now"
+    folder.mkdir(exist_ok=True)
+    driver = [jar for jar in fetch_jars(services.home, "connect") if jar.name.startswith("postgresql-")]
+    settings = {
+        "spark.master": "local[*]",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.host": HOST,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, [*fetch_jars(services.home, "spark"), *driver])),
+        "spark.ui.enabled": "false",
+        "spark.local.dir": folder / "tmp",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    shutil.copy(services.home.local / "spark" / "log4j2.properties", folder)
+    home = pyspark_folder()
+    environment = {
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": sys.executable,
+        CHECKPOINTS_VARIABLE: str(folder / "checkpoints"),
+    }
+    program = Path(programs).with_name("available_now.py")
+    return (str(home / "bin" / "spark-submit"), str(program)), environment

@@ -1,0 +1,73 @@
+"""Batchledger: a warm process that runs batches, with the Spark Connect server that does the reading for it."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import yaml
+
+from batchledger.stack.processes import Record
+from bench.contenders.contender import Contender, Running, Subject
+from bench.orders import Done, Order
+from bench.process import Program, run_program
+from bench.records import SCHEMA
+from bench.services import Services
+
+
+@dataclass(frozen=True)
+class Batchledger:
+    """See the role. An order's settings are ``delivery`` and ``max_records``."""
+
+    services: Services
+    program: Program
+
+    @property
+    def root_by_group(self) -> Mapping[str, int]:
+        """Our own process, and Spark's server with its Python workers."""
+        return {"batchledger": self.program.process.pid, "spark": service_pid(self.services, "spark")}
+
+    def prepare(self, order: Order) -> None:
+        """Write the pipeline file, unless it is there from before."""
+        content = {
+            "name": order.name,
+            "source": {"topics": [order.topic], "schema": SCHEMA},
+            "sink": {"table": order.table},
+            "delivery": order.settings["delivery"],
+            "limits": {"max_records": int(order.settings["max_records"])},
+        }
+        (self.services.home.pipelines / f"{order.name}.yaml").write_text(yaml.safe_dump(content))
+
+    def begin(self, order: Order) -> None:
+        """See the role."""
+        self.program.begin(order)
+
+    def finish(self) -> Done:
+        """See the role."""
+        return self.program.finish()
+
+    def kill(self) -> None:
+        """Our own process; the job that it has started goes on in Spark's server, as in real life."""
+        self.program.kill()
+
+
+def service_pid(services: Services, name: str) -> int:
+    """The first process of a service of the stack."""
+    record = Record.read(services.home, name)
+    if record is None:
+        raise RuntimeError(f"{name} does not run")
+    return record.pid
+
+
+@contextmanager
+def start(services: Services) -> Iterator[Running]:
+    """Start the process; the server runs already."""
+    argv = (sys.executable, "-m", "bench.programs.run_batches")
+    with run_program(services, argv, "run_batches") as program:
+        yield Batchledger(services, program)
+
+
+def describe(delivery: str, max_records: int) -> Contender:
+    """Batchledger in one of its delivery modes."""
+    settings = {"delivery": delivery, "max_records": str(max_records)}
+    return Contender(Subject(delivery, f"Batchledger, {delivery}, with audit", settings), start)

@@ -1,0 +1,47 @@
+"""The role of a contender: something that takes a topic into a table."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bench.orders import Done, Order
+from bench.services import Services
+
+
+class Running(Protocol):
+    """A contender that is started and warm enough to take orders."""
+
+    @property
+    def root_by_group(self) -> Mapping[str, int]:
+        """The first process of each group of processes that work for it alone, or that only it uses now."""
+
+    def prepare(self, order: Order) -> None:
+        """Do what comes before the work in a life that goes on for days: files, registrations."""
+
+    def begin(self, order: Order) -> None:
+        """Begin with an order that was prepared. Raises ProgramEndedError."""
+
+    def finish(self) -> Done:
+        """Wait until the order is carried out. Raises ProgramEndedError."""
+
+    def kill(self) -> None:
+        """SIGKILL to the processes that write."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who or what is measured, and what an order to it has to say besides. A limit that only reads ``writes`` nothing."""
+
+    name: str
+    title: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    writes: bool = True
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A subject that ``start`` runs for the length of a block."""
+
+    subject: Subject
+    start: Callable[[Services], AbstractContextManager[Running]]

@@ -1,0 +1,23 @@
+"""The peer that one writes by hand; see ``programs.hand_written_loop``."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.contenders.alone import Alone
+from bench.contenders.contender import Contender, Running, Subject
+from bench.process import run_program
+from bench.services import Services
+
+
+@contextmanager
+def start(services: Services) -> Iterator[Running]:
+    """Start the process."""
+    argv = (sys.executable, "-m", "bench.programs.hand_written_loop")
+    with run_program(services, argv, "hand_written_loop") as program:
+        yield Alone("loop", program)
+
+
+def describe() -> Contender:
+    """The loop."""
+    return Contender(Subject("loop", "hand-written loop: confluent-kafka, orjson, COPY"), start)

@@ -1,0 +1,62 @@
+"""What nobody can beat; see ``programs.limits``. All of them are one process, so that the values lie in memory once."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.contenders.contender import Running, Subject
+from bench.orders import Done, Order
+from bench.process import Program, run_program
+from bench.services import Services
+
+COPY_FILE_VARIABLE = "BENCH_COPY_FILE"
+TITLE_BY_WORK: Mapping[str, str] = {
+    "consume": "limit: librdkafka's consumer alone",
+    "parse_with_orjson": "limit: orjson alone, values in memory",
+    "parse_with_arrow": "limit: pyarrow.json alone, values in memory",
+    "copy": "limit: COPY of a prepared file",
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """See the role."""
+
+    program: Program
+
+    @property
+    def root_by_group(self) -> Mapping[str, int]:
+        """The program."""
+        return {"limits": self.program.process.pid}
+
+    def prepare(self, order: Order) -> None:
+        """Bring the values into memory where they alone are looked at, and out of it elsewhere."""
+        work = "load" if order.settings["work"].startswith("parse") else "forget"
+        self.program.carry_out(replace(order, settings={"work": work}))
+
+    def begin(self, order: Order) -> None:
+        """See the role."""
+        self.program.begin(order)
+
+    def finish(self) -> Done:
+        """See the role."""
+        return self.program.finish()
+
+    def kill(self) -> None:
+        """See the role."""
+        self.program.kill()
+
+
+@contextmanager
+def start(services: Services, copy_file: Path) -> Iterator[Running]:
+    """Start the process, which carries out all of them."""
+    argv = (sys.executable, "-m", "bench.programs.limits")
+    with run_program(services, argv, "limits", **{COPY_FILE_VARIABLE: str(copy_file)}) as program:
+        yield Limit(program)
+
+
+def describe() -> list[Subject]:
+    """The limits."""
+    return [Subject(work, title, {"work": work}, writes=work == "copy") for work, title in TITLE_BY_WORK.items()]

@@ -1,0 +1,53 @@
+"""What was measured, as values: one figure for each part, subject and measure, with a value for every round."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measure of one subject. Units are in the measure's name: ``rows_per_second``, ``peak_memory_bytes``."""
+
+    part: str
+    subject: str
+    measure: str
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle of all rounds."""
+        return median(self.values)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All figures of one run."""
+
+    all: tuple[Figure, ...]
+
+    @classmethod
+    def collect(cls, found: Iterable[Figure]) -> Self:
+        """Join the values of the same measure, taken in several rounds, in their order."""
+        values_by_key: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        for each in found:
+            key = (each.part, each.subject, each.measure)
+            values_by_key[key] = values_by_key.get(key, ()) + each.values
+        return cls(tuple(Figure(*key, values) for key, values in values_by_key.items()))
+
+    def median(self, part: str, subject: str, measure: str) -> float | None:
+        """The middle of one measure's rounds; None when it was not taken."""
+        found = (each for each in self.all if (each.part, each.subject, each.measure) == (part, subject, measure))
+        figure = next(found, None)
+        return None if figure is None else figure.median
+
+    def subjects(self, part: str) -> list[str]:
+        """Who was measured in a part, in the order of their first figure."""
+        return list(dict.fromkeys(each.subject for each in self.all if each.part == part))
+
+
+def describe(part: str, subject: str, **value_by_measure: float) -> Iterator[Figure]:
+    """Figures of one round."""
+    for measure, value in value_by_measure.items():
+        yield Figure(part, subject, measure, (float(value),))

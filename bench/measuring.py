@@ -1,0 +1,126 @@
+"""What a piece of work takes: wall time, CPU and memory of every process that takes part, WAL.
+
+CPU is the difference of what the processes of a tree have used, those that ended meanwhile included. Memory is looked
+at while the work is done; the peak of a group is that of its processes together.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import psutil
+import psycopg
+
+SECONDS_BETWEEN_LOOKS = 0.5
+POSTGRES = "postgres"
+KAFKA = "kafka"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was used between two moments. Bytes of memory are peaks."""
+
+    seconds: float
+    cpu_seconds_by_group: Mapping[str, float]
+    memory_bytes_by_group: Mapping[str, int]
+    wal_bytes: int
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of everyone who took part, the broker and the database included."""
+        return sum(self.cpu_seconds_by_group.values())
+
+    def memory_bytes(self) -> int:
+        """Of everything but broker and database, which all contenders share."""
+        return sum(most for group, most in self.memory_bytes_by_group.items() if group not in {POSTGRES, KAFKA})
+
+
+@dataclass
+class Meter:
+    """Runs while a block runs; ``usage`` is there afterwards."""
+
+    dsn: str = field(repr=False)
+    root_by_group: Mapping[str, int]
+    usage: Usage | None = None
+
+    def result(self) -> Usage:
+        """What the block has used."""
+        if self.usage is None:
+            raise RuntimeError("the block has not ended yet")
+        return self.usage
+
+
+@contextmanager
+def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
+    """Measure the block. ``root_by_group`` names the first process of each group; its descendants belong to it.
+
+    A checkpoint of PostgreSQL goes before, so that none is due while the block runs and all begin alike.
+    """
+    meter = Meter(dsn, root_by_group)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("checkpoint")
+        memory, stopping = dict.fromkeys(root_by_group, 0), threading.Event()
+        watcher = threading.Thread(target=_watch, args=(root_by_group, memory, stopping), daemon=True)
+        before, wal, started = _cpu_by_group(root_by_group), _wal_position(connection), perf_counter()
+        watcher.start()
+        try:
+            yield meter
+        finally:
+            seconds = perf_counter() - started
+            stopping.set()
+            watcher.join()
+        after = _cpu_by_group(root_by_group)
+        cpu = {group: after[group] - before[group] for group in root_by_group}
+        meter.usage = Usage(seconds, cpu, memory, _wal_position(connection) - wal)
+
+
+def list_tree(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it has started, those that are left; nothing when it is gone."""
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _cpu_by_group(root_by_group: Mapping[str, int]) -> dict[str, float]:
+    return {group: sum(map(_cpu_seconds, list_tree(pid))) for group, pid in root_by_group.items()}
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """What a process has used, and those of its children that it has waited for."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    children = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return float(times.user + times.system + children)
+
+
+def _watch(root_by_group: Mapping[str, int], peaks: dict[str, int], stopping: threading.Event) -> None:
+    while True:
+        for group, pid in root_by_group.items():
+            peaks[group] = max(peaks[group], _memory_bytes(group, list_tree(pid)))
+        if stopping.wait(SECONDS_BETWEEN_LOOKS):
+            return
+
+
+def _memory_bytes(group: str, processes: Sequence[psutil.Process]) -> int:
+    """Memory of a group. Pages that its processes share are shared out among them, and counted once.
+
+    Of PostgreSQL only what each process has for itself: its buffers fill up over time, whoever writes.
+    """
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found = process.memory_full_info()
+            total += found.uss if group == POSTGRES else getattr(found, "pss", found.uss)
+    return total
+
+
+def _wal_position(connection: "psycopg.Connection[tuple[object, ...]]") -> int:
+    row = connection.execute("select pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
+    return int(str(row[0])) if row else 0

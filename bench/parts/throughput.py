@@ -1,0 +1,91 @@
+"""Rows a second, and what they take: every contender and every limit in turn, round after round, on one topic."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from bench.bench import Bench
+from bench.contenders import batchledger, limits
+from bench.contenders.contender import Contender, Running, Subject
+from bench.figures import Figure, describe
+from bench.orders import Order
+from bench.taking import Taken, new_order, take
+from bench.target import fresh_table, identify
+
+PART = "throughput"
+LIMITS = "limits"
+WARM_UPS = 2
+BYTES_OF_A_MEGABYTE = 1_000_000
+
+
+def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool) -> Iterator[Figure]:
+    """Yield the figures of every round. Everybody is warm, and starts a round in turn."""
+    with ExitStack() as stack:
+        entries: list[tuple[str, Subject, Running]] = []
+        for contender in contenders:
+            bench.say(f"starting and warming up: {contender.subject.title}")
+            running = stack.enter_context(contender.start(bench.services))
+            for _ in range(WARM_UPS):
+                take(bench.services, contender.subject, running, bench.warm_up)
+            entries.append((PART, contender.subject, running))
+        if with_limits:
+            file = _write_copy_file(bench)
+            limit = stack.enter_context(limits.start(bench.services, file))
+            entries += [(LIMITS, each, limit) for each in limits.describe()]
+        for number in range(bench.rounds):
+            first = number % len(entries)
+            for part, subject, running in (*entries[first:], *entries[:first]):
+                taken = take(bench.services, subject, running, bench.topic)
+                per_second = f"{taken.rows_per_second:,.0f} rows/s"
+                bench.say(f"round {number + 1} of {bench.rounds}, {subject.title}: {per_second}")
+                yield from describe_taken(part, subject.name, taken)
+
+
+def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
+    """Return the figures of one measurement."""
+    seconds, millions = taken.done.seconds, taken.topic.records / 1_000_000
+    steps: Mapping[str, float] = {
+        f"{step}_seconds": value for step, value in taken.done.seconds_by_step.items() if step != "batches"
+    }
+    yield from describe(
+        part,
+        name,
+        seconds=seconds,
+        rows_per_second=taken.rows_per_second,
+        megabytes_per_second=taken.topic.value_bytes / BYTES_OF_A_MEGABYTE / seconds,
+        cpu_seconds_per_million=taken.usage.cpu_seconds / millions,
+        peak_memory_bytes=taken.usage.memory_bytes(),
+        wal_bytes_per_row=taken.usage.wal_bytes / taken.topic.records,
+        **steps,
+    )
+    if "audit" in taken.done.seconds_by_step:
+        yield from describe(part, name, audit_share=taken.done.seconds_by_step["audit"] / seconds)
+
+
+def _write_copy_file(bench: Bench) -> Path:
+    """Write what COPY is to read: the rows of the topic, in PostgreSQL's own binary format."""
+    bench.say("preparing the file for COPY")
+    file = bench.services.home.local / "rows.copy"
+    contender = batchledger.describe("exactly_once", bench.topic.records)
+    with contender.start(bench.services) as running:
+        order = new_order(contender.subject, bench.topic)
+        with fresh_table(bench.services.dsn, order.table):
+            running.prepare(order)
+            running.begin(order)
+            running.finish()
+            _copy_out(bench, order, file)
+    return file
+
+
+def _copy_out(bench: Bench, order: Order, file: Path) -> None:
+    statement = sql.SQL("copy {} to stdout (format binary)").format(identify(order.table))
+    with (
+        psycopg.connect(bench.services.dsn) as connection,
+        file.open("wb") as written,
+        connection.cursor().copy(statement) as rows,
+    ):
+        for data in rows:
+            written.write(data)

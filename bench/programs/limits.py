@@ -1,0 +1,103 @@
+"""What nobody can beat on this machine: parts of the work alone, in one process, each on all records of the topic."""
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import orjson
+import psycopg
+import pyarrow as pa
+from confluent_kafka import Consumer, Message, TopicPartition
+from psycopg import sql
+from pyarrow import json as arrow_json
+
+from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
+from bench.target import identify
+
+COPY_FILE_VARIABLE = "BENCH_COPY_FILE"
+RECORDS_AT_ONCE = 10_000
+BYTES_AT_ONCE = 1024 * 1024
+SCHEMA = pa.schema(
+    {
+        "message_id": pa.string(),
+        "device_id": pa.int32(),
+        "seq": pa.int64(),
+        "amount": pa.float64(),
+        "note": pa.string(),
+    }
+)
+
+_chunks: list[list[bytes]] = []
+"""The values of the topic, for the limits that only parse them."""
+
+
+def consume(order: Order) -> None:
+    """Receive every record, look at none."""
+    for _ in _consume(order):
+        pass
+
+
+def load(order: Order) -> None:
+    """Keep every value in memory; no limit itself."""
+    _chunks[:] = [[message.value() or b"" for message in messages] for messages in _consume(order)]
+
+
+def forget(_: Order) -> None:
+    """Free the memory of the values again."""
+    _chunks.clear()
+
+
+def parse_with_orjson(_: Order) -> None:
+    """Parse every value, one by one."""
+    for values in _chunks:
+        for value in values:
+            orjson.loads(value)
+
+
+def parse_with_arrow(_: Order) -> None:
+    """Parse every value into columns of known types, ten thousand at a time."""
+    options = arrow_json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore")
+    for values in _chunks:
+        arrow_json.read_json(io.BytesIO(b"\n".join(values)), parse_options=options)
+
+
+def copy(order: Order) -> None:
+    """COPY a file that holds every row in PostgreSQL's own binary format."""
+    statement = sql.SQL("copy {} from stdin (format binary)").format(identify(order.table))
+    with (
+        psycopg.connect(os.environ[DSN_VARIABLE]) as connection,
+        Path(os.environ[COPY_FILE_VARIABLE]).open("rb") as file,
+        connection.cursor().copy(statement) as rows,
+    ):
+        while data := file.read(BYTES_AT_ONCE):
+            rows.write(data)
+
+
+WORK_BY_NAME: Mapping[str, Callable[[Order], None]] = {
+    each.__name__: each for each in (consume, load, forget, parse_with_orjson, parse_with_arrow, copy)
+}
+
+
+def work(order: Order) -> Mapping[str, float]:
+    """Do what the order's settings name."""
+    WORK_BY_NAME[order.settings["work"]](order)
+    return {}
+
+
+def _consume(order: Order) -> Iterator[list[Message]]:
+    options = {"bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name, "enable.auto.commit": False}
+    consumer = Consumer(options)
+    try:
+        consumer.assign([TopicPartition(order.topic, partition, 0) for partition in order.end_by_partition])
+        missing = order.records
+        while missing > 0:
+            messages = consumer.consume(RECORDS_AT_ONCE, timeout=1.0)
+            missing -= len(messages)
+            yield messages
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    serve(work)

@@ -1,0 +1,54 @@
+"""One measurement: a contender takes a topic into a fresh table."""
+
+from dataclasses import dataclass
+from itertools import count
+
+from bench.contenders.batchledger import service_pid
+from bench.contenders.contender import Running, Subject
+from bench.measuring import KAFKA, POSTGRES, Usage, measure
+from bench.orders import Done, Order
+from bench.records import Topic
+from bench.services import Services
+from bench.target import count_rows, fresh_table
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of it."""
+
+    topic: Topic
+    done: Done
+    usage: Usage
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows of the topic, all of them visible at the end."""
+        return self.topic.records / self.done.seconds
+
+
+def new_order(subject: Subject, topic: Topic) -> Order:
+    """Return an order that has nothing to do with any before it: a name and a table of its own."""
+    name = f"{subject.name}_{next(_numbers)}"
+    return Order(name, topic.name, name, topic.end_by_partition, subject.settings)
+
+
+def take(services: Services, subject: Subject, running: Running, topic: Topic) -> Taken:
+    """Let a contender take the whole topic, and measure what that takes. Raises RuntimeError when rows are missing."""
+    order = new_order(subject, topic)
+    with fresh_table(services.dsn, order.table):
+        running.prepare(order)
+        with measure(services.dsn, processes(services, running)) as meter:
+            running.begin(order)
+            done = running.finish()
+        rows = count_rows(services.dsn, order.table)
+        if subject.writes and rows != topic.records:
+            raise RuntimeError(f"{subject.title} left {rows:,} rows of {topic.records:,}: nothing was killed")
+    return Taken(topic, done, meter.result())
+
+
+def processes(services: Services, running: Running) -> dict[str, int]:
+    """The first process of every group that takes part."""
+    shared = {POSTGRES: service_pid(services, "postgres"), KAFKA: service_pid(services, "kafka")}
+    return {**running.root_by_group, **shared}

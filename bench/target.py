@@ -1,0 +1,102 @@
+"""The table that every contender writes to, and what is asked of it: how much of a topic it holds, and when."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import sql
+
+SCHEMA = "public"
+"""Named everywhere: the user's own schema, which comes first in the search path, is the ledger's."""
+
+# What Batchledger creates for the schema of ``records``, index included, so that all have the same table.
+DDL = """
+create table {} (
+    message_id text, device_id integer, seq bigint, amount double precision, note text,
+    _topic text not null, _partition integer not null, _offset bigint not null, _timestamp timestamptz,
+    _batch_id bigint not null
+)
+"""
+INDEX = "create index on {} using brin (_partition, _offset) with (autosummarize = on)"
+TAIL = """
+select _partition, max(_offset) + 1 from {table} where ctid >= %s::tid group by 1
+"""
+
+
+def identify(table: str) -> sql.Identifier:
+    """As statements write it."""
+    return sql.Identifier(SCHEMA, table)
+
+
+@contextmanager
+def fresh_table(dsn: str, name: str) -> Iterator[str]:
+    """Lend an empty table of that name."""
+    table = identify(name)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop table if exists {}").format(table))
+        connection.execute(sql.SQL(DDL).format(table))
+        connection.execute(sql.SQL(INDEX).format(table))
+    try:
+        yield name
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop table if exists {}").format(table))
+
+
+@dataclass(frozen=True)
+class Copies:
+    """How a table differs from the topic that it was filled from."""
+
+    lost: int
+    doubled: int
+
+
+def count_rows(dsn: str, table: str) -> int:
+    """How many rows readers see."""
+    row = _ask(dsn, sql.SQL("select count(*) from {}").format(identify(table)))
+    return row[0]
+
+
+def compare(dsn: str, table: str, records: int) -> Copies:
+    """Compare message ids, which are all of the topic's, each once: what is missing, and what is there again."""
+    rows, distinct = _ask(
+        dsn, sql.SQL("select count(*), count(distinct message_id) from {}").format(identify(table))
+    )
+    return Copies(lost=records - distinct, doubled=rows - distinct)
+
+
+@dataclass
+class Watch:
+    """Looks again and again how far a table has got, at its newest pages only, so that looking costs little.
+
+    A row that becomes visible more than ``tail_pages`` behind the end of the table is not seen; ``count_rows`` is.
+    """
+
+    connection: "psycopg.Connection[tuple[int, ...]]" = field(repr=False)
+    table: str
+    tail_pages: int
+    end_by_partition: dict[int, int] = field(default_factory=dict)
+
+    def look(self) -> dict[int, int]:
+        """Return the next offset of every partition that has visible rows."""
+        size = sql.SQL("select pg_relation_size({}) / 8192").format(sql.Literal(f"{SCHEMA}.{self.table}"))
+        row = self.connection.execute(size).fetchone()
+        pages = row[0] if row else 0
+        tail = sql.SQL(TAIL).format(table=identify(self.table))
+        for partition, end in self.connection.execute(tail, [f"({max(0, pages - self.tail_pages)},0)"]):
+            self.end_by_partition[partition] = max(end, self.end_by_partition.get(partition, 0))
+        return self.end_by_partition
+
+
+@contextmanager
+def watching(dsn: str, table: str, tail_pages: int) -> Iterator[Watch]:
+    """Lend a watch on a table."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield Watch(connection, table, tail_pages)
+
+
+def _ask(dsn: str, statement: sql.Composed) -> tuple[int, ...]:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(statement).fetchone()
+        return tuple(row) if row else ()
