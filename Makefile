@@ -33,8 +33,9 @@ machine: setup  ## Check the invariants under other schedules than make test doe
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
 		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
 
-bench: setup  ## Measure what the audit adds to a batch: RECORDS=2000000 ROUNDS=5.
-	@$(BIN)/python -m bench --records $(or $(RECORDS),2000000) --rounds $(or $(ROUNDS),5)
+bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
+	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
 
 screenshots: setup  ## Make the pictures of the README anew, with a real pipeline and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser

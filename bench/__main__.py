@@ -1,51 +1,169 @@
-"""``make bench``: take the measurements, print one table with goal, figure and ratio for each row."""
+"""``make bench``: take the measurements part by part, then write and print what came of them."""
 
-from collections.abc import Sequence
-from statistics import median
-from typing import Annotated
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Self
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 
-from bench.audit_cost import FILES, AuditCost, measure
+from bench import report
+from bench.about import About
+from bench.bench import Bench, Say
+from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
+from bench.contenders.contender import Contender
+from bench.figures import Figure, Figures
+from bench.parts import airflow_trigger, audit_cost, backlog, demo, kills, latency, throughput
 from bench.records import write_topic
 from bench.services import run_services
 
-GOAL_SECONDS, GOAL_SHARE = 5.0, 0.10
+RECORDS, RECORDS_IF_SMALL = 2_000_000, 100_000
+ROUNDS, ROUNDS_IF_SMALL = 5, 1
+WARM_UP_RECORDS, WARM_UP_RECORDS_IF_SMALL = 200_000, 20_000
+KILLED_RECORDS, KILLED_RECORDS_IF_SMALL = 200_000, 50_000
 
 
-def tell(costs: Sequence[AuditCost], records: int, rounds: int) -> Table:
-    """Return the medians of each kind."""
-    table = Table(title=f"Audit of {records:,} staged rows, medians of {rounds}", box=box.SIMPLE_HEAD)
-    for heading in ("what", "batch s", "audit s", "audit / rest", f"≤ {GOAL_SECONDS:.0f} s, ≤ {GOAL_SHARE:.0%}"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for kind in dict.fromkeys(each.kind for each in costs):
-        of_kind = [each for each in costs if each.kind == kind]
-        audit = median(each.audit for each in of_kind)
-        whole = median(each.rest + each.audit for each in of_kind)
-        share = median(each.audit / each.rest for each in of_kind)
-        is_met = audit <= GOAL_SECONDS and share <= GOAL_SHARE
-        goal = "" if "checks" in FILES[kind] else "met" if is_met else "missed"
-        table.add_row(kind, f"{whole:.1f}", f"{audit:.2f}", f"{share:.1%}", goal)
-    naive = [(each.naive, each.naive / each.rest) for each in costs if each.naive is not None]
-    seconds, shares = zip(*naive, strict=True)
-    table.add_row("a naive suite", "", f"{median(seconds):.2f}", f"{median(shares):.1%}", "")
-    return table
+class Scale(StrEnum):
+    """How much is measured: ``small`` shows within three minutes that the bench works, and leaves parts out."""
+
+    FULL = "full"
+    SMALL = "small"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured, and how often."""
+
+    records: int
+    rounds: int
+    warm_up_records: int
+    is_small: bool
+
+    @classmethod
+    def choose(cls, scale: Scale, records: int | None, rounds: int | None) -> Self:
+        """What is not given follows from the scale."""
+        if scale is Scale.SMALL:
+            return cls(records or RECORDS_IF_SMALL, rounds or ROUNDS_IF_SMALL, WARM_UP_RECORDS_IF_SMALL, is_small=True)
+        return cls(records or RECORDS, rounds or ROUNDS, WARM_UP_RECORDS, is_small=False)
+
+
+def list_contenders(records: int) -> list[Contender]:
+    """Everybody, ourselves first; a batch of ours is the whole topic."""
+    ours = [batchledger.describe(delivery, records) for delivery in ("exactly_once", "at_least_once")]
+    return [*ours, available_now.describe(), hand_written_loop.describe(), debezium.describe()]
+
+
+def list_without_modes(records: int) -> list[Contender]:
+    """Everybody, ourselves in our default mode alone."""
+    return [each for each in list_contenders(records) if each.subject.name != "at_least_once"]
+
+
+def list_titles() -> dict[str, str]:
+    """How people call everybody who is measured."""
+    contenders = [each.subject for each in list_contenders(1)]
+    return {each.name: each.title for each in (*contenders, *limits.describe())}
+
+
+def measure_throughput(bench: Bench, chosen: Collection[str]) -> Iterator[Figure]:
+    """Contenders and limits in the same rounds."""
+    contenders = list_contenders(bench.topic.records) if throughput.PART in chosen else []
+    return throughput.measure(bench, contenders, with_limits=throughput.LIMITS in chosen)
+
+
+def measure_latency(bench: Bench) -> Iterator[Figure]:
+    """Everybody, in the mode of ours that matters."""
+    return latency.measure(bench, list_without_modes(bench.topic.records))
+
+
+def measure_kills(bench: Bench) -> Iterator[Figure]:
+    """Everybody, on a topic that is large enough to be killed in and small enough to compare."""
+    records = KILLED_RECORDS_IF_SMALL if bench.is_small else KILLED_RECORDS
+    topic = write_topic(bench.services, min(records, bench.topic.records), kills.PART)
+    contenders = [kills.in_batches(each, topic.records) for each in list_without_modes(topic.records)]
+    return kills.measure(bench, contenders, topic, seed=time.time_ns() % 1_000_000)
+
+
+# In this order, after throughput and limits, which share their rounds, and before the demo, which has its own services.
+MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
+    latency.PART: measure_latency,
+    kills.PART: measure_kills,
+    audit_cost.PART: audit_cost.measure,
+    backlog.PART: backlog.measure,
+    airflow_trigger.PART: airflow_trigger.measure,
+}
+ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
+PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)
+# The others take longer than the three minutes of the small scale.
+PARTS_IF_SMALL = (*ROUNDS_TOGETHER, latency.PART)
+
+
+def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[Figure]:
+    """Take the chosen parts in their order; say before each what is still to come."""
+    pending = [part for part in PARTS if part in chosen]
+
+    def announce(part: str) -> None:
+        pending[:] = [each for each in pending if each not in {part, *ROUNDS_TOGETHER}]
+        say(f"[bold]{part}[/]; to come: {', '.join(pending) or 'nothing'}")
+
+    if set(pending) - {demo.PART}:
+        say("starting the services")
+        with run_services() as services:
+            topic = write_topic(services, settings.records)
+            warm_up = write_topic(services, min(settings.warm_up_records, settings.records), "warm_up")
+            bench = Bench(services, topic, warm_up, settings.rounds, settings.is_small, say)
+            if not set(ROUNDS_TOGETHER).isdisjoint(chosen):
+                announce(" and ".join(part for part in ROUNDS_TOGETHER if part in chosen))
+                yield from measure_throughput(bench, chosen)
+            for part, take in MEASURE_BY_PART.items():
+                if part in chosen:
+                    announce(part)
+                    yield from take(bench)
+    if demo.PART in chosen:
+        announce(demo.PART)
+        yield from demo.measure(settings.rounds, say)
+
+
+def choose_parts(only: str | None, *, is_small: bool) -> tuple[str, ...]:
+    """Return the parts that are wanted. Raises typer.BadParameter that names what there is."""
+    if only is None:
+        return PARTS_IF_SMALL if is_small else PARTS
+    wanted = [each.strip() for each in only.split(",")]
+    unknown = sorted(set(wanted) - set(PARTS))
+    if unknown:
+        raise typer.BadParameter(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in wanted)
 
 
 def main(
     *,
-    records: Annotated[int, typer.Option(min=1000, help="How many records a batch has.")] = 2_000_000,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each kind of batch is taken.")] = 5,
+    scale: Annotated[Scale, typer.Option(help="small: 100,000 records, one round, three minutes.")] = Scale.FULL,
+    records: Annotated[int | None, typer.Option(min=1000, help="How many records the topic has.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="How often each measurement is taken.")] = None,
+    only: Annotated[str | None, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = None,
+    publish: Annotated[bool, typer.Option(help="Put table and plot where the READMEs show them.")] = False,
 ) -> None:
-    """Measure what the audit adds to a batch."""
-    console = Console()
-    with run_services() as services:
-        write_topic(services, records)
-        costs = list(measure(services, rounds, records, console))
-    console.print(tell(costs, records, rounds))
+    """Compare Batchledger with what a user would run instead, and with what this machine can do at all."""
+    console, started = Console(), time.monotonic()
+    settings = Settings.choose(scale, records, rounds)
+    chosen = choose_parts(only, is_small=settings.is_small)
+    left_out = [part for part in PARTS if part not in chosen]
+
+    def say(text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - started), 60)
+        console.print(f"[dim]{minutes:3d}:{seconds:02d}[/] {text}", highlight=False)
+
+    if left_out:
+        say(f"left out: {', '.join(left_out)}")
+    figures = Figures.collect(measure(chosen, settings, say))
+    about = About.now(settings.records, settings.rounds, chosen, left_out)
+    folder = report.write(figures, list_titles(), about)
+    console.print(Markdown((folder / "table.md").read_text()))
+    say(f"written to {folder}")
+    if publish:
+        report.publish(folder)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from bench.records import Topic
 from bench.services import Services
 
-WARM_UP = "warm_up"
+Say = Callable[[str], None]
+"""Is told in a few words what was measured, or what comes next."""
 
 
 @dataclass(frozen=True)
@@ -21,4 +22,4 @@ class Bench:
     warm_up: Topic
     rounds: int
     is_small: bool
-    say: Callable[[str], None]
+    say: Say

@@ -83,7 +83,7 @@ def run_program(services: Services, argv: Sequence[str], name: str, **environmen
             connection = _accept(listener, process, log_file)
             connection.settimeout(ORDER_SECONDS)
             program = Program(process, connection, connection.makefile("rw", encoding="utf-8"), log_file)
-            program._receive("ready")  # noqa: SLF001 - the first word of the conversation that begins here
+            program._receive("ready")
             try:
                 yield program
             finally:

@@ -1,7 +1,7 @@
 """One measurement: a contender takes a topic into a fresh table."""
 
 from dataclasses import dataclass
-from itertools import count
+from uuid import uuid4
 
 from bench.contenders.batchledger import service_pid
 from bench.contenders.contender import Running, Subject
@@ -10,8 +10,6 @@ from bench.orders import Done, Order
 from bench.records import Topic
 from bench.services import Services
 from bench.target import count_rows, fresh_table
-
-_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Taken:
 
 def new_order(subject: Subject, topic: Topic) -> Order:
     """Return an order that has nothing to do with any before it: a name and a table of its own."""
-    name = f"{subject.name}_{next(_numbers)}"
+    name = f"{subject.name}_{uuid4().hex[:8]}"
     return Order(name, topic.name, name, topic.end_by_partition, subject.settings)
 
 

@@ -60,9 +60,7 @@ def count_rows(dsn: str, table: str) -> int:
 
 def compare(dsn: str, table: str, records: int) -> Copies:
     """Compare message ids, which are all of the topic's, each once: what is missing, and what is there again."""
-    rows, distinct = _ask(
-        dsn, sql.SQL("select count(*), count(distinct message_id) from {}").format(identify(table))
-    )
+    rows, distinct = _ask(dsn, sql.SQL("select count(*), count(distinct message_id) from {}").format(identify(table)))
     return Copies(lost=records - distinct, doubled=rows - distinct)
 
 

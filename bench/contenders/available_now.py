@@ -12,13 +12,12 @@ from batchledger.stack.jars import fetch_jars, pyspark_folder
 from batchledger.stack.machine import HOST
 from bench.contenders.alone import Alone
 from bench.contenders.contender import Contender, Running, Subject
-from bench.orders import ORDER_VARIABLE, Order
+from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, Order
 from bench.process import kill_group, run_program, spawn
 from bench.programs import __file__ as programs
 from bench.records import SCHEMA
 from bench.services import Services
 
-CHECKPOINTS_VARIABLE = "BENCH_CHECKPOINTS"
 COLD_SECONDS = 300
 
 

@@ -28,15 +28,8 @@ class Batchledger:
         return {"batchledger": self.program.process.pid, "spark": service_pid(self.services, "spark")}
 
     def prepare(self, order: Order) -> None:
-        """Write the pipeline file, unless it is there from before."""
-        content = {
-            "name": order.name,
-            "source": {"topics": [order.topic], "schema": SCHEMA},
-            "sink": {"table": order.table},
-            "delivery": order.settings["delivery"],
-            "limits": {"max_records": int(order.settings["max_records"])},
-        }
-        (self.services.home.pipelines / f"{order.name}.yaml").write_text(yaml.safe_dump(content))
+        """Write the pipeline file."""
+        write_pipeline(self.services, order)
 
     def begin(self, order: Order) -> None:
         """See the role."""
@@ -49,6 +42,18 @@ class Batchledger:
     def kill(self) -> None:
         """Our own process; the job that it has started goes on in Spark's server, as in real life."""
         self.program.kill()
+
+
+def write_pipeline(services: Services, order: Order) -> None:
+    """Write the pipeline file of an order: nothing but what differs from the defaults."""
+    content = {
+        "name": order.name,
+        "source": {"topics": [order.topic], "schema": SCHEMA},
+        "sink": {"table": order.table},
+        "delivery": order.settings["delivery"],
+        "limits": {"max_records": int(order.settings["max_records"])},
+    }
+    (services.home.pipelines / f"{order.name}.yaml").write_text(yaml.safe_dump(content))
 
 
 def service_pid(services: Services, name: str) -> int:

@@ -31,7 +31,7 @@ class Running(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """Who or what is measured, and what an order to it has to say besides. A limit that only reads ``writes`` nothing."""
+    """Who or what is measured, and the settings of an order to it. A limit that only reads ``writes`` nothing."""
 
     name: str
     title: str

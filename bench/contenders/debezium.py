@@ -1,8 +1,8 @@
 """The peer without code: Debezium's JDBC sink in Kafka Connect standalone.
 
-It reads the very topic of the others: since Kafka 4.2 Connect's JSON converter takes the schema of all records from its
-settings. Coordinates are added by Connect's own transforms. The set-up of a connector's tasks is not timed: in real life
-they run all the time.
+It reads the very topic of the others: since Kafka 4.2 Connect's JSON converter takes the schema of all records from
+its settings. Coordinates are added by Connect's own transforms. The set-up of a connector's tasks is not timed: in real
+life they run all the time.
 """
 
 import contextlib

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.contenders.contender import Running, Subject
-from bench.orders import Done, Order
+from bench.orders import COPY_FILE_VARIABLE, Done, Order
 from bench.process import Program, run_program
 from bench.services import Services
 
-COPY_FILE_VARIABLE = "BENCH_COPY_FILE"
 TITLE_BY_WORK: Mapping[str, str] = {
     "consume": "limit: librdkafka's consumer alone",
     "parse_with_orjson": "limit: orjson alone, values in memory",

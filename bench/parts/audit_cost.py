@@ -11,16 +11,20 @@ from typing import Any
 import psycopg
 import yaml
 from psycopg import sql
-from rich.console import Console
 
 from batchledger import run_batch
 from batchledger.batch import Batch
 from batchledger.config import read_pipeline_file
 from batchledger.plans import plan
 from batchledger.wiring import build_platform
-from bench.naive_suite import run_naive_suite
-from bench.records import SCHEMA, TOPIC
+from bench.bench import Bench
+from bench.figures import Figure, describe
+from bench.parts.naive_suite import run_naive_suite
+from bench.records import SCHEMA, Topic
 from bench.services import Services
+
+PART = "audit"
+NAIVE = "a naive suite"
 
 DEDUPE = {"dedupe": {"key": ["message_id"], "remember": "30d"}}
 SEQUENCE = {"sequence": {"key": ["device_id"], "number": "seq"}}
@@ -49,25 +53,28 @@ class AuditCost:
     naive: float | None = None
 
 
-def measure(services: Services, rounds: int, records: int, console: Console) -> Iterator[AuditCost]:
+def measure(bench: Bench) -> Iterator[Figure]:
     """Yield the figures of each batch, the kinds in turn, after one that warms everything up."""
-    _take(services, "warm_up", "integrity suite", records)
-    for number in range(1, rounds + 1):
+    _take(bench.services, "audit_warm_up", "integrity suite", bench.warm_up)
+    for number in range(bench.rounds):
         for place, kind in enumerate(FILES):
-            cost = _take(services, f"r{number}_{place}", kind, records)
-            console.print(f"round {number}, {kind}: {cost.rest + cost.audit:.1f} s, {cost.audit:.2f} s of it the audit")
-            yield cost
+            cost = _take(bench.services, f"audit_{number}_{place}", kind, bench.topic)
+            whole = f"{cost.rest + cost.audit:.1f} s, {cost.audit:.2f} s of it the audit"
+            bench.say(f"round {number + 1} of {bench.rounds}, {kind}: {whole}")
+            yield from describe(PART, kind, seconds=cost.audit, share_of_rest=cost.audit / cost.rest)
+            if cost.naive is not None:
+                yield from describe(PART, NAIVE, seconds=cost.naive, share_of_rest=cost.naive / cost.rest)
 
 
-def _take(services: Services, name: str, kind: str, records: int) -> AuditCost:
+def _take(services: Services, name: str, kind: str, topic: Topic) -> AuditCost:
     file = services.home.pipelines / f"{name}.yaml"
-    content = {"name": name, "source": {"topics": [TOPIC], "schema": SCHEMA}, "sink": {"table": name}}
-    file.write_text(yaml.safe_dump({**content, "limits": {"max_records": records}, **FILES[kind]}))
+    content = {"name": name, "source": {"topics": [topic.name], "schema": SCHEMA}, "sink": {"table": name}}
+    file.write_text(yaml.safe_dump({**content, "limits": {"max_records": topic.records}, **FILES[kind]}))
     platform = build_platform(read_pipeline_file(file))
     moments = [perf_counter()]
     batch = plan(platform, "bench")
     if batch is None:
-        raise RuntimeError(f"topic {TOPIC} holds nothing to take")
+        raise RuntimeError(f"topic {topic.name} holds nothing to take")
     for step in (run_batch.stage, run_batch.audit, run_batch.publish):
         moments.append(perf_counter())
         step(platform, batch.batch_id, "bench")

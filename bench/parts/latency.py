@@ -1,4 +1,4 @@
-"""From produce to visible: a steady producer, a contender in its natural loop, and a reader who looks 20 times a second.
+"""From produce to visible: a steady producer, a contender in its natural loop, a reader who looks 20 times a second.
 
 Natural loops: Batchledger runs batch after batch in one warm process, AvailableNow trigger after trigger in one
 session, the hand-written loop and Debezium's connector run anyway. A record counts as visible when the reader first
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -53,7 +54,7 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
                 with fresh_table(bench.services.dsn, order.table):
                     running.prepare(order)
                     running.begin(order)
-                    with _looking(bench, order.table) as looks:
+                    with _Looking(bench.services.dsn, order.table) as looks:
                         _produce_steadily(bench, topic)
                         running.finish()
                         looks.wait_for(topic.end_by_partition)
@@ -78,9 +79,9 @@ def find_delays(looks: Sequence[Look], times_by_partition: Mapping[int, Sequence
 class _Looking(threading.Thread):
     """A reader that looks until it has seen everything that it was told to wait for."""
 
-    def __init__(self, bench: Bench, table: str) -> None:
+    def __init__(self, dsn: str, table: str) -> None:
         super().__init__(daemon=True)
-        self.dsn, self.table = bench.services.dsn, table
+        self.dsn, self.table = dsn, table
         self.seen: list[Look] = []
         self.awaited: Mapping[int, int] | None = None
         self.stopping = threading.Event()
@@ -101,17 +102,13 @@ class _Looking(threading.Thread):
         if self.is_alive():
             raise RuntimeError(f"rows of {self.table} are missing, or became visible where nobody looked")
 
-    def __enter__(self) -> "_Looking":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
         self.join()
-
-
-def _looking(bench: Bench, table: str) -> _Looking:
-    return _Looking(bench, table)
 
 
 def _plan_topic(name: str, records: int) -> Topic:

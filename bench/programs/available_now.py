@@ -12,10 +12,9 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
+from bench.orders import CHECKPOINTS_VARIABLE, DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
 from bench.target import SCHEMA
 
-CHECKPOINTS_VARIABLE = "BENCH_CHECKPOINTS"
 PARTITIONS = 4
 # As Batchledger's own reads are tuned.
 KAFKA_OPTIONS = {

@@ -59,9 +59,8 @@ def _copy(connection: "psycopg.Connection[tuple[int, int]]", order: Order, messa
         for message in messages:
             if message.error():
                 raise RuntimeError(message.error())
-            value = loads(message.value())
-            get = value.get
-            partition, offset = message.partition(), message.offset()
+            get = loads(message.value() or b"null").get
+            partition, offset = message.partition() or 0, message.offset() or 0
             moment = to_moment(message.timestamp()[1] / 1000, UTC)
             row = (get("message_id"), get("device_id"), get("seq"), get("amount"), get("note"))
             write_row((*row, topic, partition, offset, moment, 0))

@@ -12,10 +12,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from psycopg import sql
 from pyarrow import json as arrow_json
 
-from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
+from bench.orders import COPY_FILE_VARIABLE, DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
 from bench.target import identify
 
-COPY_FILE_VARIABLE = "BENCH_COPY_FILE"
 RECORDS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 1024 * 1024
 SCHEMA = pa.schema(

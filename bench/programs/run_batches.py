@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from time import perf_counter
 
@@ -20,13 +20,13 @@ def drain(order: Order) -> Mapping[str, float]:
     """Run batches until the positions are at the ends; return the seconds of each step, summed over the batches."""
     platform = build_platform(load_pipeline(order.name))
     next_offsets = {each.partition.partition: each.next_offset for each in load_positions(platform).values()}
-    seconds_by_step: Counter[str] = Counter()
+    seconds_by_step: defaultdict[str, float] = defaultdict(float)
     while any(next_offsets.get(each, 0) < end for each, end in order.end_by_partition.items()):
         next_offsets |= _take_batch(platform, seconds_by_step)
     return seconds_by_step
 
 
-def _take_batch(platform: Platform, seconds_by_step: "Counter[str]") -> dict[int, int]:
+def _take_batch(platform: Platform, seconds_by_step: "defaultdict[str, float]") -> dict[int, int]:
     """Take one batch through its life, each step timed; return the next offsets that it has reached."""
     moment = perf_counter()
 
@@ -49,7 +49,7 @@ def _take_batch(platform: Platform, seconds_by_step: "Counter[str]") -> dict[int
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     # Before the first order: a warm process has them imported.
-    import batchledger.checks.integrity  # noqa: F401
+    import batchledger.checks.integrity
     import batchledger.spark.session
     import batchledger.spark.stager  # noqa: F401
 

@@ -1,0 +1,44 @@
+"""Where and how the figures of a run were taken."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+import psutil
+
+from batchledger.stack.defaults import KAFKA_VERSION, POSTGRES_VERSION, SPARK_VERSION
+
+
+@dataclass(frozen=True)
+class About:
+    """What a reader has to know of a run in order to compare it with another one."""
+
+    taken_at: str
+    records: int
+    rounds: int
+    parts: tuple[str, ...]
+    left_out: tuple[str, ...]
+    machine: str
+    versions: str
+
+    @classmethod
+    def now(cls, records: int, rounds: int, parts: Sequence[str], left_out: Sequence[str]) -> Self:
+        """Look at the machine."""
+        version_by_name = {
+            "Kafka": KAFKA_VERSION,
+            "PostgreSQL": POSTGRES_VERSION,
+            "Spark": SPARK_VERSION,
+            "Python": platform.python_version(),
+        }
+        return cls(
+            taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            records=records,
+            rounds=rounds,
+            parts=tuple(parts),
+            left_out=tuple(left_out),
+            machine=f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.machine()}",
+            versions=", ".join(f"{name} {version}" for name, version in version_by_name.items()),
+        )

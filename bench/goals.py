@@ -1,0 +1,153 @@
+"""The goals, and whether the figures of a run meet them. Pure: figures in, rows out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench.figures import Figures
+
+MEMORY = "_peak_bytes"
+
+
+class Outcome(StrEnum):
+    """What became of a goal."""
+
+    MET = "met"
+    MISSED = "missed"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a figure stands: part, subject, measure."""
+
+    part: str
+    subject: str
+    measure: str
+
+    def find(self, figures: Figures) -> float | None:
+        """The median of its rounds."""
+        return figures.median(self.part, self.subject, self.measure)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound for a figure, or for its ratio to another one where ``against`` is given.
+
+    ``at_most`` and ``at_least`` are bounds of the ratio then. ``unit`` is that of the figure.
+    """
+
+    title: str
+    figure: Source
+    unit: str
+    against: Source | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal with what was measured; ``ratio`` where it compares two figures."""
+
+    goal: Goal
+    figure: float | None
+    other: float | None
+    ratio: float | None
+    outcome: Outcome
+
+
+WARM = Source("airflow", "warm_trigger", "seconds")
+EXACTLY_ONCE = Source("throughput", "exactly_once", "rows_per_second")
+BACKLOG = Source("backlog", "backlog", "rows_per_second")
+BOOKKEEPING = "bookkeeping"
+
+FIXED: tuple[Goal, ...] = (
+    Goal("warm trigger through Airflow → published and audited, 10k records", WARM, "s", at_most=2.5),
+    Goal(
+        "cold spark-submit AvailableNow, 10k records, against that",
+        Source("airflow", "cold_available_now", "seconds"),
+        "s",
+        against=WARM,
+        at_least=6.0,
+    ),
+    Goal(
+        "exactly_once with audit against AvailableNow + foreachBatch JDBC",
+        EXACTLY_ONCE,
+        "rows/s",
+        against=Source("throughput", "available_now", "rows_per_second"),
+        at_least=2.0,
+    ),
+    Goal(
+        "exactly_once with audit against the hand-written loop",
+        EXACTLY_ONCE,
+        "rows/s",
+        against=Source("throughput", "loop", "rows_per_second"),
+        at_least=1.0,
+    ),
+    Goal(
+        "exactly_once against at_least_once",
+        EXACTLY_ONCE,
+        "rows/s",
+        against=Source("throughput", "at_least_once", "rows_per_second"),
+        at_least=0.95,
+    ),
+    Goal(
+        "integrity audit's share of the batch's wall time",
+        Source("throughput", "exactly_once", "audit_share"),
+        "%",
+        at_most=0.10,
+    ),
+    Goal(
+        "rows/s of a backlog of ten batches against one batch",
+        BACKLOG,
+        "rows/s",
+        against=Source("backlog", "one_batch", "rows_per_second"),
+        at_least=0.9,
+    ),
+    Goal(
+        "bookkeeping at 1M batches of history and 64 partitions against 1k batches",
+        Source(BOOKKEEPING, "1m_batches", "seconds"),
+        "s",
+        against=Source(BOOKKEEPING, "1k_batches", "seconds"),
+        at_most=1.2,
+    ),
+    Goal(
+        "bookkeeping at 10,000 partitions",
+        Source(BOOKKEEPING, "10k_partitions", "seconds"),
+        "s",
+        at_most=2.0,
+    ),
+    Goal("make demo, warm", Source("demo", "demo", "seconds"), "s", at_most=60.0),
+)
+
+
+def judge(figures: Figures) -> list[Verdict]:
+    """Return every goal with its outcome, in the order of the README's table."""
+    return [_judge(goal, figures) for goal in (*FIXED, *_memory_goals(figures))]
+
+
+def _memory_goals(figures: Figures) -> Iterator[Goal]:
+    """One for every group of processes that the backlog was measured with."""
+    measures = dict.fromkeys(each.measure for each in figures.all if each.part == "backlog")
+    for measure in measures:
+        if measure.endswith(MEMORY):
+            yield Goal(
+                f"peak memory of a backlog against one batch: {measure.removesuffix(MEMORY)}",
+                Source("backlog", "backlog", measure),
+                "MiB",
+                against=Source("backlog", "one_batch", measure),
+                at_most=1.2,
+            )
+
+
+def _judge(goal: Goal, figures: Figures) -> Verdict:
+    figure = goal.figure.find(figures)
+    other = goal.against.find(figures) if goal.against else None
+    ratio = figure / other if figure is not None and other else None
+    judged = ratio if goal.against else figure
+    if judged is None:
+        outcome = Outcome.NOT_MEASURED
+    else:
+        is_met = (goal.at_most is None or judged <= goal.at_most) and (goal.at_least is None or judged >= goal.at_least)
+        outcome = Outcome.MET if is_met else Outcome.MISSED
+    return Verdict(goal, figure, other, ratio, outcome)

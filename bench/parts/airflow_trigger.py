@@ -1,0 +1,118 @@
+"""From the POST that triggers a run to published rows, beside a spark-submit that starts cold; both take 10k records.
+
+Both figures count the same work of a micro-batch, from the moment that somebody asks for it: Airflow and Spark's server
+run already and are warm, spark-submit starts from nothing, as it does from a cron job.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from batchledger.airflow_api import AirflowApi
+from batchledger.kafka.admin import find_ends
+from batchledger.kafka.producer import produce
+from bench.bench import Bench
+from bench.contenders import available_now, batchledger
+from bench.figures import Figure, describe
+from bench.orders import Order
+from bench.records import PARTITIONS, create_topic, to_record
+from bench.target import fresh_table, watching
+
+PART = "airflow"
+WARM, COLD = "warm_trigger", "cold_available_now"
+RECORDS = 10_000
+WARM_UPS = 2
+TASKS = ("plan", "stage", "audit", "publish")
+PARSE_SECONDS = 180.0
+RUN_SECONDS = 300.0
+SECONDS_BETWEEN_LOOKS = 0.02
+SECONDS_BETWEEN_QUESTIONS = 0.5
+TAIL_PAGES = 500
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Yield both figures of every round, the warm one with the way that it takes. Airflow is down for the cold ones."""
+    create_topic(bench.services, WARM)
+    contender = batchledger.describe("exactly_once", RECORDS)
+    batchledger.write_pipeline(bench.services, Order(WARM, WARM, WARM, {}, contender.subject.settings))
+    bench.say("starting Airflow")
+    with fresh_table(bench.services.dsn, WARM), bench.services.airflow() as airflow:
+        airflow.wait_until_known(WARM, PARSE_SECONDS)
+        airflow.unpause(WARM)
+        for number in range(-WARM_UPS, bench.rounds):
+            hops = _time_trigger(bench, airflow)
+            if number >= 0:
+                bench.say(f"warm trigger, round {number + 1} of {bench.rounds}: {hops['seconds']:.2f} s until visible")
+                yield from describe(PART, WARM, **hops)
+    create_topic(bench.services, COLD)
+    _produce(bench, COLD)
+    for number in range(bench.rounds):
+        seconds = _time_cold(bench, number)
+        bench.say(f"cold spark-submit, round {number + 1} of {bench.rounds}: {seconds:.1f} s")
+        yield from describe(PART, COLD, seconds=seconds)
+
+
+def find_hops(posted: float, run_started: float, task_times: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Return the seconds of every stretch of the way to the end of ``publish``; moments are seconds since the epoch."""
+    hops = {"until_run_seconds": run_started - posted}
+    before = run_started
+    for task in TASKS:
+        started, ended = task_times[task]
+        hops |= {f"until_{task}_seconds": started - before, f"{task}_seconds": ended - started}
+        before = ended
+    return hops
+
+
+def _time_trigger(bench: Bench, airflow: AirflowApi) -> dict[str, float]:
+    """Trigger a run over new records; return the seconds until a reader sees their rows, and those of every hop."""
+    _produce(bench, WARM)
+    ends = find_ends(bench.services.kafka_options, WARM, PARTITIONS)
+    with watching(bench.services.dsn, WARM, TAIL_PAGES) as watch:
+        posted = time.time()
+        run = airflow.trigger(WARM)
+        _wait_until(lambda: watch.look() == ends, SECONDS_BETWEEN_LOOKS)
+        visible = time.time()
+    _wait_until(lambda: not any(each.is_active for each in airflow.list_runs(WARM)), SECONDS_BETWEEN_QUESTIONS)
+    started = next(each.started_at for each in airflow.list_runs(WARM) if each.run_id == run.run_id)
+    tasks = _ask(airflow, f"/dags/{WARM}/dagRuns/{quote(run.run_id)}/taskInstances")["task_instances"]
+    times = {
+        each["task_id"]: (_moment(each["start_date"]), _moment(each["end_date"]))
+        for each in tasks
+        if each["task_id"] in TASKS
+    }
+    run_started = started.timestamp() if started else posted
+    return {"seconds": visible - posted, **find_hops(posted, run_started, times)}
+
+
+def _time_cold(bench: Bench, number: int) -> float:
+    """One spark-submit that takes all of a topic with as many records."""
+    subject = available_now.describe().subject
+    ends = find_ends(bench.services.kafka_options, COLD, PARTITIONS)
+    with fresh_table(bench.services.dsn, COLD):
+        order = Order(f"{COLD}_{number}", COLD, COLD, ends, subject.settings)
+        return available_now.time_cold_run(bench.services, order)
+
+
+def _wait_until(holds: Callable[[], bool], seconds_between: float) -> None:
+    deadline = time.monotonic() + RUN_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"a run was not over within {RUN_SECONDS:.0f} s")
+        time.sleep(seconds_between)
+
+
+def _produce(bench: Bench, name: str) -> None:
+    records = (to_record(number) for number in range(RECORDS))
+    produce(bench.services.kafka_options, name, PARTITIONS, records, lambda sent: None)
+
+
+def _ask(airflow: AirflowApi, path: str) -> Any:
+    answer = airflow.client.get(f"/api/v2{path}")
+    answer.raise_for_status()
+    return answer.json()
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,110 @@
+"""The picture of a run: rows a second as bars, what they cost and what kills leave as text beside them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from bench.about import About
+from bench.figures import Figures
+
+OURS = ("exactly_once", "at_least_once")
+COLOUR_OF_OURS, COLOUR_OF_PEERS, COLOUR_OF_LIMITS = "#1f6f8b", "#b0a89f", "#e3ded8"
+TEXT, QUIET = "#222222", "#6b6b6b"
+BAR_INCHES = 0.42
+
+
+def has_bars(figures: Figures) -> bool:
+    """Whether there is anything to draw."""
+    return bool(figures.subjects("throughput"))
+
+
+def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) -> None:
+    """Draw contenders from the fastest down, limits below them."""
+    rows = [
+        *((part, subject) for part in ("throughput",) for subject in _by_speed(figures, part)),
+        *(("limits", subject) for subject in _by_speed(figures, "limits")),
+    ]
+    height = 1.6 + BAR_INCHES * len(rows)
+    picture = Figure(figsize=(12, height), dpi=150, facecolor="white")
+    FigureCanvasAgg(picture)
+    axes = picture.add_axes((0.30, 0.5 / height, 0.40, 1 - 1.5 / height))
+    _draw_bars(axes, figures, rows, titles)
+    _write_columns(axes, figures, rows)
+    picture.text(0.015, 1 - 0.28 / height, "From Kafka to PostgreSQL", fontsize=15, weight="bold", color=TEXT, va="top")
+    subtitle = f"{about.records:,} JSON records, medians of {about.rounds}, {about.machine}, fsync on"
+    picture.text(0.015, 1 - 0.62 / height, subtitle, fontsize=9.5, color=QUIET, va="top")
+    picture.savefig(file)
+
+
+def _by_speed(figures: Figures, part: str) -> list[str]:
+    return sorted(figures.subjects(part), key=lambda subject: -(figures.median(part, subject, "rows_per_second") or 0))
+
+
+def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles: Mapping[str, str]) -> None:
+    speeds = [figures.median(part, subject, "rows_per_second") or 0.0 for part, subject in rows]
+    # A limit that is far away would make the contenders' bars too short to tell apart.
+    longest = 1.6 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part == "throughput")
+    for place, ((part, subject), speed) in enumerate(zip(rows, speeds, strict=True)):
+        colour = COLOUR_OF_LIMITS if part == "limits" else COLOUR_OF_PEERS
+        colour = COLOUR_OF_OURS if subject in OURS else colour
+        shown = min(speed, longest)
+        axes.barh(place, shown, height=0.62, color=colour)
+        label = f"{speed:,.0f}" + (" →" if speed > longest else "")
+        inside = shown > 0.8 * longest
+        axes.text(
+            shown - 0.01 * longest if inside else shown + 0.01 * longest,
+            place,
+            label,
+            va="center",
+            ha="right" if inside else "left",
+            fontsize=9.5,
+            weight="bold" if subject in OURS else "normal",
+            color=TEXT,
+        )
+    axes.set_yticks(range(len(rows)), [titles.get(subject, subject) for _, subject in rows], fontsize=9.5, color=TEXT)
+    for tick, (_, subject) in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if subject in OURS else "normal")
+    axes.set_xlim(0, longest)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks([])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.spines["left"].set_color(QUIET)
+
+
+def _write_columns(axes: Axes, figures: Figures, rows: list[tuple[str, str]]) -> None:
+    """Beside each bar: CPU, delay, and what three kills leave."""
+    columns = {
+        1.13: ("CPU s per\nmillion rows", _tell_cpu),
+        1.36: ("produce to visible\np50 / p99", _tell_delay),
+        1.61: ("lost / doubled\nafter 3 kill -9", _tell_copies),
+    }
+    transform = axes.get_yaxis_transform()
+    axes.text(0, -0.72, "rows per second", fontsize=9, color=QUIET, va="bottom", transform=transform)
+    for x, (heading, tell) in columns.items():
+        axes.text(x, -0.72, heading, fontsize=9, color=QUIET, ha="center", va="bottom", transform=transform)
+        for place, (part, subject) in enumerate(rows):
+            text, is_bad = tell(figures, part, subject)
+            colour = "#b3261e" if is_bad else TEXT
+            axes.text(x, place, text, fontsize=9.5, color=colour, ha="center", va="center", transform=transform)
+
+
+def _tell_cpu(figures: Figures, part: str, subject: str) -> tuple[str, bool]:
+    value = figures.median(part, subject, "cpu_seconds_per_million")
+    return ("" if value is None else f"{value:.1f}"), False
+
+
+def _tell_delay(figures: Figures, _: str, subject: str) -> tuple[str, bool]:
+    cuts = [figures.median("latency", subject, f"{cut}_milliseconds") for cut in ("p50", "p99")]
+    shown = [f"{cut / 1000:.1f} s" if cut >= 1000 else f"{cut:.0f} ms" for cut in cuts if cut is not None]
+    return " / ".join(shown), False
+
+
+def _tell_copies(figures: Figures, _: str, subject: str) -> tuple[str, bool]:
+    lost, doubled = (figures.median("kills", subject, measure) for measure in ("lost", "doubled"))
+    if lost is None or doubled is None:
+        return "", False
+    return f"{lost:,.0f} / {doubled:,.0f}", bool(lost or doubled)

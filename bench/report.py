@@ -1,0 +1,161 @@
+"""What a run has shown: JSON for machines, Markdown for people, a plot for the README."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import plot
+from bench.about import About
+from bench.figures import Figures
+from bench.goals import Verdict, judge
+from bench.services import ROOT
+
+RESULTS = ROOT / ".local" / "bench-results"
+PICTURE = ROOT / "docs" / "pictures" / "bench.png"
+TABLE = ROOT / "bench" / "results.md"
+
+Titles = Mapping[str, str]
+
+
+def write(figures: Figures, titles: Titles, about: About) -> Path:
+    """Write the three files into a folder of their own; return the folder."""
+    folder = RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    folder.mkdir(parents=True)
+    verdicts = judge(figures)
+    document = {
+        "about": asdict(about),
+        "goals": [{**asdict(each), "outcome": str(each.outcome)} for each in verdicts],
+        "figures": [{**asdict(each), "median": each.median} for each in figures.all],
+    }
+    (folder / "figures.json").write_text(json.dumps(document, indent=2) + "\n")
+    (folder / "table.md").write_text(to_markdown(figures, verdicts, titles, about))
+    if plot.has_bars(figures):
+        plot.draw(figures, titles, about, folder / "plot.png")
+    return folder
+
+
+def publish(folder: Path) -> None:
+    """Put table and plot where the READMEs show them."""
+    shutil.copy(folder / "table.md", TABLE)
+    if (folder / "plot.png").exists():
+        shutil.copy(folder / "plot.png", PICTURE)
+
+
+def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, about: About) -> str:
+    """Return all tables that there are figures for."""
+    durable = "fsync and synchronous_commit are on for everybody"
+    taken = f"{about.records:,} records, medians of {about.rounds}, taken at {about.taken_at}"
+    sections = [
+        f"{about.machine}; {about.versions}; {taken}. {durable}.",
+        _goals_table(verdicts),
+        _contenders_table(figures, titles),
+        _latency_table(figures, titles),
+        _kills_table(figures, titles),
+        _steps_table(figures),
+        _audit_table(figures),
+    ]
+    if about.left_out:
+        sections.append(f"Left out of this run: {', '.join(about.left_out)}.")
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, numbers to the right; nothing without rows."""
+    if not rows:
+        return ""
+    marks = ["---", *["---:"] * (len(headings) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, marks, *rows))
+
+
+def to_text(value: float | None, unit: str) -> str:
+    """Return a figure as people read it; a dash where it was not taken."""
+    if value is None:
+        return "—"
+    match unit:
+        case "%":
+            return f"{value:.1%}"
+        case "MiB":
+            return f"{value / 2**20:,.0f} MiB"
+        case "rows/s":
+            return f"{value:,.0f} rows/s"
+        case "ms":
+            return f"{value:,.0f} ms"
+        case _:
+            return f"{value:.2f} {unit}".rstrip()
+
+
+def _goals_table(verdicts: Sequence[Verdict]) -> str:
+    rows = []
+    for each in verdicts:
+        goal = each.goal
+        bound = f"≤ {goal.at_most:g}" if goal.at_most is not None else f"≥ {goal.at_least:g}"
+        if goal.against is not None:
+            bound, measured = f"{bound} x", "—" if each.ratio is None else f"{each.ratio:.2f} x"
+        else:
+            bound = f"≤ {to_text(goal.at_most, goal.unit)}"
+            measured = to_text(each.figure, goal.unit)
+        found = to_text(each.figure, goal.unit)
+        if goal.against is not None and each.other is not None:
+            found = f"{found} / {to_text(each.other, goal.unit)}"
+        rows.append([goal.title, bound, measured, found, str(each.outcome)])
+    return table(["goal", "bound", "measured", "figures", ""], rows)
+
+
+def _contenders_table(figures: Figures, titles: Titles) -> str:
+    columns = {
+        "rows/s": ("rows_per_second", "", 1),
+        "MB/s": ("megabytes_per_second", "", 1),
+        "CPU s / M rows": ("cpu_seconds_per_million", "", 1),
+        "peak memory": ("peak_memory_bytes", " MiB", 2**20),
+        "WAL bytes / row": ("wal_bytes_per_row", "", 1),
+    }
+    rows = []
+    for part in ("throughput", "limits"):
+        for subject in figures.subjects(part):
+            found = [(figures.median(part, subject, measure), unit, by) for measure, unit, by in columns.values()]
+            cells = ["—" if value is None else f"{_short(value / by)}{unit}" for value, unit, by in found]
+            rows.append([titles.get(subject, subject), *cells])
+    return table(["who", *columns], rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _latency_table(figures: Figures, titles: Titles) -> str:
+    rows = [
+        [
+            titles.get(subject, subject),
+            *(to_text(figures.median("latency", subject, f"{cut}_milliseconds"), "ms") for cut in ("p50", "p99")),
+        ]
+        for subject in figures.subjects("latency")
+    ]
+    return table(["produce to visible, 2,000 records/s", "p50", "p99"], rows)
+
+
+def _kills_table(figures: Figures, titles: Titles) -> str:
+    rows = []
+    for subject in figures.subjects("kills"):
+        counts = (figures.median("kills", subject, measure) or 0 for measure in ("kills", "lost", "doubled"))
+        rows.append([titles.get(subject, subject), *(f"{count:,.0f}" for count in counts)])
+    return table(["killed with kill -9 while it writes", "kills", "rows lost", "rows doubled"], rows)
+
+
+def _steps_table(figures: Figures) -> str:
+    rows = [
+        [each.measure.removesuffix("_seconds").replace("_", " "), f"{each.median:.2f} s"]
+        for each in figures.all
+        if (each.part, each.subject) == ("airflow", "warm_trigger") and each.measure != "seconds"
+    ]
+    return table(["where the time of a warm trigger goes", "median"], rows)
+
+
+def _audit_table(figures: Figures) -> str:
+    rows = []
+    for subject in figures.subjects("audit"):
+        audit, share = (figures.median("audit", subject, measure) for measure in ("seconds", "share_of_rest"))
+        rows.append([subject, to_text(audit, "s"), to_text(share, "%")])
+    return table(["audit of one batch", "time", "audit / rest"], rows)

@@ -1,0 +1,72 @@
+"""Figures become verdicts by arithmetic alone."""
+
+import pytest
+
+from bench.figures import Figure, Figures, describe
+from bench.goals import FIXED, Outcome, Verdict, judge
+
+
+def verdict(title: str, *figures: Figure) -> Verdict:
+    (found,) = (each for each in judge(Figures.collect(figures)) if title in each.goal.title)
+    return found
+
+
+def rows_per_second(subject: str, *values: float, part: str = "throughput") -> Figure:
+    return Figure(part, subject, "rows_per_second", values)
+
+
+def test_values_of_the_rounds_are_joined_and_their_median_is_what_counts() -> None:
+    rounds = [next(describe("throughput", "loop", rows_per_second=value)) for value in (3, 1, 2)]
+    figures = Figures.collect(rounds)
+    assert figures.all == (rows_per_second("loop", 3.0, 1.0, 2.0),)
+    assert figures.median("throughput", "loop", "rows_per_second") == 2.0
+
+
+@pytest.mark.parametrize(
+    ("title", "ours", "peer", "ratio", "outcome"),
+    [
+        ("AvailableNow + foreachBatch", 200.0, ("available_now", 100.0), 2.0, Outcome.MET),
+        ("AvailableNow + foreachBatch", 199.0, ("available_now", 100.0), 1.99, Outcome.MISSED),
+        ("hand-written loop", 100.0, ("loop", 100.0), 1.0, Outcome.MET),
+        ("hand-written loop", 99.0, ("loop", 100.0), 0.99, Outcome.MISSED),
+        ("against at_least_once", 95.0, ("at_least_once", 100.0), 0.95, Outcome.MET),
+        ("against at_least_once", 94.0, ("at_least_once", 100.0), 0.94, Outcome.MISSED),
+    ],
+)
+def test_ratio_to_a_peer_decides(
+    title: str, ours: float, peer: tuple[str, float], ratio: float, outcome: Outcome
+) -> None:
+    name, speed = peer
+    found = verdict(title, rows_per_second("exactly_once", ours), rows_per_second(name, speed))
+    assert (found.ratio, found.outcome) == (pytest.approx(ratio), outcome)
+
+
+def test_goal_without_its_figures_is_neither_met_nor_missed() -> None:
+    only_ours = rows_per_second("exactly_once", 100.0)
+    assert verdict("hand-written loop", only_ours).outcome is Outcome.NOT_MEASURED
+    assert {each.outcome for each in judge(Figures(()))} == {Outcome.NOT_MEASURED}
+    assert len(judge(Figures(()))) == len(FIXED)
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(2.5, Outcome.MET), (2.51, Outcome.MISSED)])
+def test_bound_of_a_figure_is_allowed_itself(seconds: float, outcome: Outcome) -> None:
+    assert verdict("warm trigger", Figure("airflow", "warm_trigger", "seconds", (seconds,))).outcome is outcome
+
+
+def test_cold_start_is_compared_with_the_warm_trigger() -> None:
+    warm = Figure("airflow", "warm_trigger", "seconds", (2.0,))
+    cold = Figure("airflow", "cold_available_now", "seconds", (12.0,))
+    assert verdict("cold spark-submit", warm, cold).outcome is Outcome.MET
+    slower = Figure("airflow", "warm_trigger", "seconds", (2.1,))
+    assert verdict("cold spark-submit", slower, cold).outcome is Outcome.MISSED
+
+
+def test_each_process_of_the_backlog_has_a_goal_for_its_memory() -> None:
+    figures = [
+        Figure("backlog", "one_batch", "spark_peak_bytes", (100.0,)),
+        Figure("backlog", "backlog", "spark_peak_bytes", (121.0,)),
+        Figure("backlog", "one_batch", "postgres_peak_bytes", (100.0,)),
+        Figure("backlog", "backlog", "postgres_peak_bytes", (90.0,)),
+    ]
+    assert verdict("one batch: spark", *figures).outcome is Outcome.MISSED
+    assert verdict("one batch: postgres", *figures).outcome is Outcome.MET

@@ -1,0 +1,43 @@
+"""What a run writes: tables that say what is missing, and a picture."""
+
+from pathlib import Path
+
+from bench.about import About
+from bench.figures import Figure, Figures
+from bench.goals import judge
+from bench.plot import draw
+from bench.report import to_markdown
+
+TITLES = {"exactly_once": "Batchledger, exactly_once, with audit", "loop": "hand-written loop"}
+ABOUT = About("2026-01-01T00:00:00+00:00", 2_000_000, 5, ("throughput",), ("kills",), "2 cores", "Kafka 4")
+FIGURES = Figures(
+    tuple(
+        Figure(part, subject, measure, (value,))
+        for part, subject, measure, value in (
+            ("throughput", "exactly_once", "rows_per_second", 330_000.0),
+            ("throughput", "exactly_once", "cpu_seconds_per_million", 5.25),
+            ("throughput", "loop", "rows_per_second", 300_000.0),
+            ("limits", "consume", "rows_per_second", 900_000.0),
+            ("kills", "loop", "kills", 3.0),
+            ("kills", "loop", "lost", 0.0),
+            ("kills", "loop", "doubled", 10_000.0),
+        )
+    )
+)
+
+
+def test_table_names_goal_figure_ratio_and_outcome() -> None:
+    text = to_markdown(FIGURES, judge(FIGURES), TITLES, ABOUT)
+    goal = next(line for line in text.splitlines() if "against the hand-written loop" in line)
+    assert goal.endswith("| ≥ 1 x | 1.10 x | 330,000 rows/s / 300,000 rows/s | met |")
+    assert "| Batchledger, exactly_once, with audit | 330,000 | — | 5.2 | — | — |" in text
+    assert "| hand-written loop | 3 | 0 | 10,000 |" in text
+
+
+def test_table_says_what_was_left_out() -> None:
+    assert "Left out of this run: kills." in to_markdown(FIGURES, judge(FIGURES), TITLES, ABOUT)
+
+
+def test_picture_is_drawn_of_whatever_figures_there_are(tmp_path: Path) -> None:
+    draw(FIGURES, TITLES, ABOUT, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
