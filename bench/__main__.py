@@ -1,9 +1,12 @@
 """``make bench``: take the measurements part by part, then write and print what came of them."""
 
+import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Self
 
 import typer
@@ -146,24 +149,37 @@ def main(
     publish: Annotated[bool, typer.Option(help="Put table and plot where the READMEs show them.")] = False,
 ) -> None:
     """Compare Batchledger with what a user would run instead, and with what this machine can do at all."""
+    # Whoever ends the bench early ends its services with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console, started = Console(), time.monotonic()
     settings = Settings.choose(scale, records, rounds)
     chosen = choose_parts(only, is_small=settings.is_small)
-    left_out = [part for part in PARTS if part not in chosen]
 
     def say(text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - started), 60)
         console.print(f"[dim]{minutes:3d}:{seconds:02d}[/] {text}", highlight=False)
 
-    if left_out:
+    if left_out := [part for part in PARTS if part not in chosen]:
         say(f"left out: {', '.join(left_out)}")
-    figures = Figures.collect(measure(chosen, settings, say))
-    about = About.now(settings.records, settings.rounds, chosen, left_out)
-    folder = report.write(figures, list_titles(), about)
-    console.print(Markdown((folder / "table.md").read_text()))
-    say(f"written to {folder}")
+    found: list[Figure] = []
+    try:
+        for figure in measure(chosen, settings, say):
+            found.append(figure)  # noqa: PERF402 - one by one, so that they are there when the next one fails
+    finally:
+        # What was measured before something failed may have taken an hour.
+        folder = write_report(Figures.collect(found), settings)
+        console.print(Markdown((folder / "table.md").read_text()))
+        say(f"written to {folder}")
     if publish:
         report.publish(folder)
+
+
+def write_report(figures: Figures, settings: Settings) -> Path:
+    """Write what was measured; return the folder."""
+    measured = {each.part for each in figures.all}
+    left_out = [part for part in PARTS if part not in measured]
+    about = About.now(settings.records, settings.rounds, sorted(measured), left_out)
+    return report.write(figures, list_titles(), about)
 
 
 if __name__ == "__main__":

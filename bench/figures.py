@@ -38,13 +38,21 @@ class Figures:
 
     def median(self, part: str, subject: str, measure: str) -> float | None:
         """The middle of one measure's rounds; None when it was not taken."""
-        found = (each for each in self.all if (each.part, each.subject, each.measure) == (part, subject, measure))
-        figure = next(found, None)
+        figure = self._find(part, subject, measure)
         return None if figure is None else figure.median
+
+    def total(self, part: str, subject: str, measure: str) -> float | None:
+        """The sum of one measure's rounds, for what is counted; None when it was not taken."""
+        figure = self._find(part, subject, measure)
+        return None if figure is None else sum(figure.values)
 
     def subjects(self, part: str) -> list[str]:
         """Who was measured in a part, in the order of their first figure."""
         return list(dict.fromkeys(each.subject for each in self.all if each.part == part))
+
+    def _find(self, part: str, subject: str, measure: str) -> Figure | None:
+        found = (each for each in self.all if (each.part, each.subject, each.measure) == (part, subject, measure))
+        return next(found, None)
 
 
 def describe(part: str, subject: str, **value_by_measure: float) -> Iterator[Figure]:

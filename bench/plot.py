@@ -27,15 +27,15 @@ def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) 
         *((part, subject) for part in ("throughput",) for subject in _by_speed(figures, part)),
         *(("limits", subject) for subject in _by_speed(figures, "limits")),
     ]
-    height = 1.6 + BAR_INCHES * len(rows)
+    height = 1.75 + BAR_INCHES * len(rows)
     picture = Figure(figsize=(12, height), dpi=150, facecolor="white")
     FigureCanvasAgg(picture)
-    axes = picture.add_axes((0.30, 0.5 / height, 0.40, 1 - 1.5 / height))
+    axes = picture.add_axes((0.30, 0.15 / height, 0.40, 1 - 1.6 / height))
     _draw_bars(axes, figures, rows, titles)
     _write_columns(axes, figures, rows)
-    picture.text(0.015, 1 - 0.28 / height, "From Kafka to PostgreSQL", fontsize=15, weight="bold", color=TEXT, va="top")
+    picture.text(0.015, 1 - 0.2 / height, "From Kafka to PostgreSQL", fontsize=15, weight="bold", color=TEXT, va="top")
     subtitle = f"{about.records:,} JSON records, medians of {about.rounds}, {about.machine}, fsync on"
-    picture.text(0.015, 1 - 0.62 / height, subtitle, fontsize=9.5, color=QUIET, va="top")
+    picture.text(0.015, 1 - 0.55 / height, subtitle, fontsize=9.5, color=QUIET, va="top")
     picture.savefig(file)
 
 
@@ -46,7 +46,7 @@ def _by_speed(figures: Figures, part: str) -> list[str]:
 def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles: Mapping[str, str]) -> None:
     speeds = [figures.median(part, subject, "rows_per_second") or 0.0 for part, subject in rows]
     # A limit that is far away would make the contenders' bars too short to tell apart.
-    longest = 1.6 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part == "throughput")
+    longest = 2 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part == "throughput")
     for place, ((part, subject), speed) in enumerate(zip(rows, speeds, strict=True)):
         colour = COLOUR_OF_LIMITS if part == "limits" else COLOUR_OF_PEERS
         colour = COLOUR_OF_OURS if subject in OURS else colour
@@ -76,11 +76,12 @@ def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles
 
 
 def _write_columns(axes: Axes, figures: Figures, rows: list[tuple[str, str]]) -> None:
-    """Beside each bar: CPU, delay, and what three kills leave."""
+    """Beside each bar: CPU, delay, and what kills leave."""
+    kills = max((figures.total("kills", subject, "kills") or 0 for subject in figures.subjects("kills")), default=0)
     columns = {
         1.13: ("CPU s per\nmillion rows", _tell_cpu),
         1.36: ("produce to visible\np50 / p99", _tell_delay),
-        1.61: ("lost / doubled\nafter 3 kill -9", _tell_copies),
+        1.61: (f"lost / doubled\nafter {kills:.0f} kill -9", _tell_copies),
     }
     transform = axes.get_yaxis_transform()
     axes.text(0, -0.72, "rows per second", fontsize=9, color=QUIET, va="bottom", transform=transform)
@@ -104,7 +105,7 @@ def _tell_delay(figures: Figures, _: str, subject: str) -> tuple[str, bool]:
 
 
 def _tell_copies(figures: Figures, _: str, subject: str) -> tuple[str, bool]:
-    lost, doubled = (figures.median("kills", subject, measure) for measure in ("lost", "doubled"))
+    lost, doubled = (figures.total("kills", subject, measure) for measure in ("lost", "doubled"))
     if lost is None or doubled is None:
         return "", False
     return f"{lost:,.0f} / {doubled:,.0f}", bool(lost or doubled)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from batchledger.stack.processes import STACK_COOKIE
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, PORT_VARIABLE, Done, Order
 from bench.services import ROOT, Services
 
@@ -97,6 +98,8 @@ def spawn(services: Services, argv: Sequence[str], log: IO[bytes], **environment
     addresses = {
         KAFKA_VARIABLE: services.kafka_options["bootstrap.servers"],
         DSN_VARIABLE: services.dsn,
+        # So that ending the stack ends what an interrupted bench has left, too.
+        STACK_COOKIE: str(services.home.local),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     return subprocess.Popen(

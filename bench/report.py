@@ -139,7 +139,7 @@ def _latency_table(figures: Figures, titles: Titles) -> str:
 def _kills_table(figures: Figures, titles: Titles) -> str:
     rows = []
     for subject in figures.subjects("kills"):
-        counts = (figures.median("kills", subject, measure) or 0 for measure in ("kills", "lost", "doubled"))
+        counts = (figures.total("kills", subject, measure) or 0 for measure in ("kills", "lost", "doubled"))
         rows.append([titles.get(subject, subject), *(f"{count:,.0f}" for count in counts)])
     return table(["killed with kill -9 while it writes", "kills", "rows lost", "rows doubled"], rows)
 

@@ -66,23 +66,26 @@ def compare(dsn: str, table: str, records: int) -> Copies:
 
 @dataclass
 class Watch:
-    """Looks again and again how far a table has got, at its newest pages only, so that looking costs little.
+    """Looks again and again how far a table has got.
 
-    A row that becomes visible more than ``tail_pages`` behind the end of the table is not seen; ``count_rows`` is.
+    After the first look it looks at the newest pages only, so that it costs little. A row that becomes visible more
+    than ``tail_pages`` behind the end of the table is not seen.
     """
 
     connection: "psycopg.Connection[tuple[int, ...]]" = field(repr=False)
     table: str
     tail_pages: int
     end_by_partition: dict[int, int] = field(default_factory=dict)
+    has_looked: bool = False
 
     def look(self) -> dict[int, int]:
         """Return the next offset of every partition that has visible rows."""
         size = sql.SQL("select pg_relation_size({}) / 8192").format(sql.Literal(f"{SCHEMA}.{self.table}"))
         row = self.connection.execute(size).fetchone()
-        pages = row[0] if row else 0
+        first_page = max(0, row[0] - self.tail_pages) if row and self.has_looked else 0
+        self.has_looked = True
         tail = sql.SQL(TAIL).format(table=identify(self.table))
-        for partition, end in self.connection.execute(tail, [f"({max(0, pages - self.tail_pages)},0)"]):
+        for partition, end in self.connection.execute(tail, [f"({first_page},0)"]):
             self.end_by_partition[partition] = max(end, self.end_by_partition.get(partition, 0))
         return self.end_by_partition
 

@@ -47,7 +47,7 @@ def time_cold_run(services: Services, order: Order) -> float:
 
 def describe() -> Contender:
     """AvailableNow."""
-    title = "Structured Streaming AvailableNow, foreachBatch JDBC"
+    title = "Spark AvailableNow, foreachBatch JDBC"
     return Contender(Subject("available_now", title, {"schema": SCHEMA}), start)
 
 

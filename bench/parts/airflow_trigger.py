@@ -34,6 +34,9 @@ TAIL_PAGES = 500
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Yield both figures of every round, the warm one with the way that it takes. Airflow is down for the cold ones."""
+    for file in bench.services.home.pipelines.glob("*.yaml"):
+        # Airflow would parse the pipelines of the parts before again and again.
+        file.unlink()
     create_topic(bench.services, WARM)
     contender = batchledger.describe("exactly_once", RECORDS)
     batchledger.write_pipeline(bench.services, Order(WARM, WARM, WARM, {}, contender.subject.settings))

@@ -1,7 +1,7 @@
 """Rows lost and doubled when the writing process is killed with SIGKILL three times while it writes.
 
-A process is killed at a random moment after the database has begun to grow, and started again; after the third time it
-is left alone until everything is there. Then the message ids of the table are compared with those of the topic.
+A process is killed at a random moment after the database has begun to grow, and started again; after the third time
+it is left alone until everything is there. Then the message ids of the table are compared with those of the topic.
 """
 
 import random
@@ -26,6 +26,7 @@ from bench.target import Copies, compare, fresh_table
 PART = "kills"
 KILLS = 3
 STARTS_AT_MOST = 12
+ROUNDS_AT_MOST = 3
 BATCHES = 4
 GROWTH_BYTES = 128 * 1024
 SECONDS_BETWEEN_LOOKS = 0.02
@@ -34,18 +35,19 @@ SIZE = "select pg_current_wal_lsn() - '0/0'::pg_lsn, pg_database_size(current_da
 
 
 def measure(bench: Bench, contenders: Sequence[Contender], topic: Topic, seed: int) -> Iterator[Figure]:
-    """Yield how many rows every contender has lost and doubled."""
+    """Yield how many rows every contender has lost and doubled in each round of three kills."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     bench.say(f"killing at random moments, seed {seed}")
     for contender in contenders:
         seconds = _time_undisturbed(bench, contender, topic)
-        order = new_order(contender.subject, topic)
-        with fresh_table(bench.services.dsn, order.table):
-            delays = [chance.uniform(0, seconds / KILLS) for _ in range(KILLS)]
-            killed = _take_with_kills(bench, contender, order, delays)
-            copies = compare(bench.services.dsn, order.table, topic.records)
-        bench.say(f"{contender.subject.title}, killed {killed} times: {tell(copies)}")
-        yield from describe(PART, contender.subject.name, kills=killed, lost=copies.lost, doubled=copies.doubled)
+        for _ in range(min(bench.rounds, ROUNDS_AT_MOST)):
+            order = new_order(contender.subject, topic)
+            with fresh_table(bench.services.dsn, order.table):
+                delays = [chance.uniform(0, seconds / KILLS) for _ in range(KILLS)]
+                killed = _take_with_kills(bench, contender, order, delays)
+                copies = compare(bench.services.dsn, order.table, topic.records)
+            bench.say(f"{contender.subject.title}, killed {killed} times: {tell(copies)}")
+            yield from describe(PART, contender.subject.name, kills=killed, lost=copies.lost, doubled=copies.doubled)
 
 
 def tell(copies: Copies) -> str:
