@@ -9,7 +9,7 @@ from bench.measuring import KAFKA, POSTGRES, Usage, measure
 from bench.orders import Done, Order
 from bench.records import Topic
 from bench.services import Services
-from bench.target import count_rows, fresh_table
+from bench.target import count_rows, fresh_table, read_digest
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,16 @@ def take(services: Services, subject: Subject, running: Running, topic: Topic) -
         if subject.writes and rows != topic.records:
             raise RuntimeError(f"{subject.title} left {rows:,} rows of {topic.records:,}: nothing was killed")
     return Taken(topic, done, meter.result())
+
+
+def take_and_read(services: Services, subject: Subject, running: Running, topic: Topic) -> str:
+    """Let a contender take the whole topic; return the digest of what it has written."""
+    order = new_order(subject, topic)
+    with fresh_table(services.dsn, order.table):
+        running.prepare(order)
+        running.begin(order)
+        running.finish()
+        return read_digest(services.dsn, order.table)
 
 
 def processes(services: Services, running: Running) -> dict[str, int]:

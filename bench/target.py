@@ -19,6 +19,12 @@ create table {} (
 )
 """
 INDEX = "create index on {} using brin (_partition, _offset) with (autosummarize = on)"
+# Whatever number somebody gives to a batch is no content.
+DIGEST = """
+select sum(hashtextextended(
+    row(message_id, device_id, seq, amount, note, _topic, _partition, _offset, extract(epoch from _timestamp))::text, 0
+))::text from {}
+"""
 TAIL = """
 select _partition, max(_offset) + 1 from {table} where ctid >= %s::tid group by 1
 """
@@ -62,6 +68,13 @@ def compare(dsn: str, table: str, records: int) -> Copies:
     """Compare message ids, which are all of the topic's, each once: what is missing, and what is there again."""
     rows, distinct = _ask(dsn, sql.SQL("select count(*), count(distinct message_id) from {}").format(identify(table)))
     return Copies(lost=records - distinct, doubled=rows - distinct)
+
+
+def read_digest(dsn: str, table: str) -> str:
+    """Return what is the same for two tables with the same rows, in whatever order."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(sql.SQL(DIGEST).format(identify(table))).fetchone()
+        return str(row[0]) if row else ""
 
 
 @dataclass

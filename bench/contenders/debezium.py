@@ -139,7 +139,7 @@ def worker_settings(services: Services, port: int) -> Mapping[str, object]:
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "offset.storage.file.filename": folder / "offsets",
-        "plugin.discovery": "only_scan",
+        "plugin.discovery": "service_load",
         "connector.client.config.override.policy": "All",
     }
 

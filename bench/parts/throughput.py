@@ -12,24 +12,26 @@ from bench.contenders import batchledger, limits
 from bench.contenders.contender import Contender, Running, Subject
 from bench.figures import Figure, describe
 from bench.orders import Order
-from bench.taking import Taken, new_order, take
+from bench.taking import Taken, new_order, take, take_and_read
 from bench.target import fresh_table, identify
 
 PART = "throughput"
 LIMITS = "limits"
-WARM_UPS = 2
 BYTES_OF_A_MEGABYTE = 1_000_000
 
 
 def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool) -> Iterator[Figure]:
-    """Yield the figures of every round. Everybody is warm, and starts a round in turn."""
+    """Yield the figures of every round. Everybody is warm, writes the same rows, and starts a round in turn."""
     with ExitStack() as stack:
         entries: list[tuple[str, Subject, Running]] = []
+        digests: dict[str, str] = {}
         for contender in contenders:
             bench.say(f"starting and warming up: {contender.subject.title}")
             running = stack.enter_context(contender.start(bench.services))
-            for _ in range(WARM_UPS):
-                take(bench.services, contender.subject, running, bench.warm_up)
+            digests[take_and_read(bench.services, contender.subject, running, bench.warm_up)] = contender.subject.title
+            if len(digests) > 1:
+                raise RuntimeError(f"these do not write the same rows: {' and '.join(digests.values())}")
+            take(bench.services, contender.subject, running, bench.warm_up)
             entries.append((PART, contender.subject, running))
         if with_limits:
             file = _write_copy_file(bench)
