@@ -157,7 +157,7 @@ def main(
 
     def say(text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - started), 60)
-        console.print(f"[dim]{minutes:3d}:{seconds:02d}[/] {text}", highlight=False)
+        console.print(f"[dim]{minutes:3d}:{seconds:02d}[/] {text}", highlight=False, soft_wrap=True)
 
     if left_out := [part for part in PARTS if part not in chosen]:
         say(f"left out: {', '.join(left_out)}")

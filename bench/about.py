@@ -24,6 +24,11 @@ class About:
     machine: str
     versions: str
 
+    @property
+    def taken(self) -> str:
+        """How often everything was measured, in words."""
+        return "one round" if self.rounds == 1 else f"medians of {self.rounds}"
+
     @classmethod
     def now(cls, records: int, rounds: int, parts: Sequence[str], left_out: Sequence[str]) -> Self:
         """Look at the machine."""

@@ -101,11 +101,12 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def _watch(root_by_group: Mapping[str, int], peaks: dict[str, int], stopping: threading.Event) -> None:
-    while True:
+    has_stopped = False
+    while not has_stopped:
+        # Once more at the end: what is done within a moment is not looked at otherwise.
+        has_stopped = stopping.wait(SECONDS_BETWEEN_LOOKS)
         for group, pid in root_by_group.items():
             peaks[group] = max(peaks[group], _memory_bytes(group, list_tree(pid)))
-        if stopping.wait(SECONDS_BETWEEN_LOOKS):
-            return
 
 
 def _memory_bytes(group: str, processes: Sequence[psutil.Process]) -> int:

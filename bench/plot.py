@@ -12,6 +12,7 @@ from bench.figures import Figures
 
 OURS = ("exactly_once", "at_least_once")
 COLOUR_OF_OURS, COLOUR_OF_PEERS, COLOUR_OF_LIMITS = "#1f6f8b", "#b0a89f", "#e3ded8"
+COLOUR_OF_FAULTS = "#b3261e"
 TEXT, QUIET = "#222222", "#6b6b6b"
 BAR_INCHES = 0.42
 
@@ -34,7 +35,7 @@ def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) 
     _draw_bars(axes, figures, rows, titles)
     _write_columns(axes, figures, rows)
     picture.text(0.015, 1 - 0.2 / height, "From Kafka to PostgreSQL", fontsize=15, weight="bold", color=TEXT, va="top")
-    subtitle = f"{about.records:,} JSON records, medians of {about.rounds}, {about.machine}, fsync on"
+    subtitle = f"{about.records:,} JSON records, {about.taken}, {about.machine}, fsync on"
     picture.text(0.015, 1 - 0.55 / height, subtitle, fontsize=9.5, color=QUIET, va="top")
     picture.savefig(file)
 
@@ -86,10 +87,12 @@ def _write_columns(axes: Axes, figures: Figures, rows: list[tuple[str, str]]) ->
     transform = axes.get_yaxis_transform()
     axes.text(0, -0.72, "rows per second", fontsize=9, color=QUIET, va="bottom", transform=transform)
     for x, (heading, tell) in columns.items():
+        cells = [tell(figures, part, subject) for part, subject in rows]
+        if not any(text for text, _ in cells):
+            continue
         axes.text(x, -0.72, heading, fontsize=9, color=QUIET, ha="center", va="bottom", transform=transform)
-        for place, (part, subject) in enumerate(rows):
-            text, is_bad = tell(figures, part, subject)
-            colour = "#b3261e" if is_bad else TEXT
+        for place, (text, is_bad) in enumerate(cells):
+            colour = COLOUR_OF_FAULTS if is_bad else TEXT
             axes.text(x, place, text, fontsize=9.5, color=colour, ha="center", va="center", transform=transform)
 
 

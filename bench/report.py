@@ -47,7 +47,7 @@ def publish(folder: Path) -> None:
 def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, about: About) -> str:
     """Return all tables that there are figures for."""
     durable = "fsync and synchronous_commit are on for everybody"
-    taken = f"{about.records:,} records, medians of {about.rounds}, taken at {about.taken_at}"
+    taken = f"{about.records:,} records, {about.taken}, taken at {about.taken_at}"
     sections = [
         f"{about.machine}; {about.versions}; {taken}. {durable}.",
         _goals_table(verdicts),

@@ -1,6 +1,7 @@
 """What a competent engineer writes by hand: one process, one consumer, COPY in binary. At least once, no audit.
 
-The rows are committed before the offsets, so a process that is killed in between writes its last rows twice.
+The rows are committed before the offsets, so a process that is killed in between writes its last rows twice. Partitions
+are assigned: being the only consumer it need not wait for a group to form.
 """
 
 import os
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 
 import orjson
 import psycopg
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, Message, TopicPartition
 from psycopg import sql
 
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
@@ -18,30 +19,27 @@ from bench.target import identify
 RECORDS_PER_COMMIT = 10_000
 TYPES = ("text", "int4", "int8", "float8", "text", "text", "int4", "int8", "timestamptz", "int8")
 COPY = sql.SQL("copy {} from stdin (format binary)")
-PROGRESS = sql.SQL("select _partition, max(_offset) + 1 from {} group by 1")
 OPTIONS = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 50,
-    # A killed process is found out soon, and its partitions are given to the next one.
-    "session.timeout.ms": 6000,
     "log_level": 3,
 }
 
 
 def drain(order: Order) -> Mapping[str, float]:
     """Consume, parse, copy, commit, until every partition is at its end."""
-    next_offsets: dict[int, int] = {}
-    options = {**OPTIONS, "bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name}
-    consumer = Consumer(options)
+    consumer = Consumer({**OPTIONS, "bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name})
     try:
-        consumer.subscribe([order.topic])
+        # What no process of this group has committed yet has a negative offset, which means the beginning here.
+        committed = consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)
+        next_offsets = {each.partition: each.offset for each in committed}
+        consumer.assign([TopicPartition(order.topic, each, max(0, start)) for each, start in next_offsets.items()])
         with psycopg.connect(os.environ[DSN_VARIABLE]) as connection:
-            next_offsets.update(_find_progress(connection, order))
-            while any(next_offsets.get(each, 0) < end for each, end in order.end_by_partition.items()):
+            while any(next_offsets[each] < end for each, end in order.end_by_partition.items()):
                 messages = consumer.consume(RECORDS_PER_COMMIT, timeout=0.1)
                 if messages:
-                    next_offsets.update(_copy(connection, order, messages))
+                    next_offsets |= _copy(connection, order, messages)
                     connection.commit()
                     consumer.commit(asynchronous=False)
     finally:
@@ -49,7 +47,9 @@ def drain(order: Order) -> Mapping[str, float]:
     return {}
 
 
-def _copy(connection: "psycopg.Connection[tuple[int, int]]", order: Order, messages: list[Message]) -> dict[int, int]:
+def _copy(
+    connection: "psycopg.Connection[tuple[object, ...]]", order: Order, messages: list[Message]
+) -> dict[int, int]:
     """Write the records of one poll; return the next offset of the partitions among them."""
     loads, to_moment, topic = orjson.loads, datetime.fromtimestamp, order.topic
     next_offsets: dict[int, int] = {}
@@ -66,11 +66,6 @@ def _copy(connection: "psycopg.Connection[tuple[int, int]]", order: Order, messa
             write_row((*row, topic, partition, offset, moment, 0))
             next_offsets[partition] = offset + 1
     return next_offsets
-
-
-def _find_progress(connection: "psycopg.Connection[tuple[int, int]]", order: Order) -> dict[int, int]:
-    """What an earlier process of the same group has left in the table: only to know when everything is done."""
-    return dict(connection.execute(PROGRESS.format(identify(order.table))).fetchall())
 
 
 if __name__ == "__main__":
