@@ -127,12 +127,12 @@ def judge(figures: Figures) -> list[Verdict]:
 
 
 def _memory_goals(figures: Figures) -> Iterator[Goal]:
-    """One for every group of processes that the backlog was measured with."""
+    """One for every program that the backlog was measured with."""
     measures = dict.fromkeys(each.measure for each in figures.all if each.part == "backlog")
     for measure in measures:
         if measure.endswith(MEMORY):
             yield Goal(
-                f"peak memory of a backlog against one batch: {measure.removesuffix(MEMORY)}",
+                f"peak memory of a backlog against one batch: {measure.removesuffix(MEMORY).replace('_', ', ')}",
                 Source("backlog", "backlog", measure),
                 "MiB",
                 against=Source("backlog", "one_batch", measure),

@@ -6,6 +6,7 @@ at while the work is done; the peak of a group is that of its processes together
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,11 +22,12 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used between two moments. Bytes of memory are peaks."""
+    """What was used between two moments. Bytes of memory are peaks; a program is for example ``spark_java``."""
 
     seconds: float
     cpu_seconds_by_group: Mapping[str, float]
     memory_bytes_by_group: Mapping[str, int]
+    memory_bytes_by_program: Mapping[str, int]
     wal_bytes: int
 
     @property
@@ -53,6 +55,25 @@ class Meter:
         return self.usage
 
 
+@dataclass
+class Memory:
+    """The most that the processes of a group, and those of a program within it, have had at one moment."""
+
+    peak_by_group: dict[str, int] = field(default_factory=dict)
+    peak_by_program: dict[str, int] = field(default_factory=dict)
+
+    def watch(self, root_by_group: Mapping[str, int], stopping: threading.Event) -> None:
+        """Look again and again, and once more at the end: what is done within a moment is not looked at otherwise."""
+        has_stopped = False
+        while not has_stopped:
+            has_stopped = stopping.wait(SECONDS_BETWEEN_LOOKS)
+            for group, pid in root_by_group.items():
+                found = _memory_by_program(group, list_tree(pid))
+                self.peak_by_group[group] = max(self.peak_by_group.get(group, 0), found.total())
+                for program, used in found.items():
+                    self.peak_by_program[program] = max(self.peak_by_program.get(program, 0), used)
+
+
 @contextmanager
 def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
     """Measure the block. ``root_by_group`` names the first process of each group; its descendants belong to it.
@@ -62,8 +83,8 @@ def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
     meter = Meter(dsn, root_by_group)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("checkpoint")
-        memory, stopping = dict.fromkeys(root_by_group, 0), threading.Event()
-        watcher = threading.Thread(target=_watch, args=(root_by_group, memory, stopping), daemon=True)
+        memory, stopping = Memory(), threading.Event()
+        watcher = threading.Thread(target=memory.watch, args=(root_by_group, stopping), daemon=True)
         before, wal, started = _cpu_by_group(root_by_group), _wal_position(connection), perf_counter()
         watcher.start()
         try:
@@ -74,7 +95,8 @@ def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
             watcher.join()
         after = _cpu_by_group(root_by_group)
         cpu = {group: after[group] - before[group] for group in root_by_group}
-        meter.usage = Usage(seconds, cpu, memory, _wal_position(connection) - wal)
+        wal_bytes = _wal_position(connection) - wal
+        meter.usage = Usage(seconds, cpu, memory.peak_by_group, memory.peak_by_program, wal_bytes)
 
 
 def list_tree(pid: int) -> list[psutil.Process]:
@@ -100,26 +122,17 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + children)
 
 
-def _watch(root_by_group: Mapping[str, int], peaks: dict[str, int], stopping: threading.Event) -> None:
-    has_stopped = False
-    while not has_stopped:
-        # Once more at the end: what is done within a moment is not looked at otherwise.
-        has_stopped = stopping.wait(SECONDS_BETWEEN_LOOKS)
-        for group, pid in root_by_group.items():
-            peaks[group] = max(peaks[group], _memory_bytes(group, list_tree(pid)))
-
-
-def _memory_bytes(group: str, processes: Sequence[psutil.Process]) -> int:
+def _memory_by_program(group: str, processes: Sequence[psutil.Process]) -> "Counter[str]":
     """Memory of a group. Pages that its processes share are shared out among them, and counted once.
 
     Of PostgreSQL only what each process has for itself: its buffers fill up over time, whoever writes.
     """
-    total = 0
+    found: Counter[str] = Counter()
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            found = process.memory_full_info()
-            total += found.uss if group == POSTGRES else getattr(found, "pss", found.uss)
-    return total
+            memory, name = process.memory_full_info(), process.name().rstrip("0123456789.")
+            found[f"{group}_{name}"] += memory.uss if group == POSTGRES else getattr(memory, "pss", memory.uss)
+    return found
 
 
 def _wal_position(connection: "psycopg.Connection[tuple[object, ...]]") -> int:

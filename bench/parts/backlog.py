@@ -1,4 +1,4 @@
-"""A backlog of ten batches against one batch: rows a second, and the peak memory of every process."""
+"""A backlog of ten batches against one batch: rows a second, and the peak memory of every program."""
 
 from collections.abc import Iterator
 
@@ -31,5 +31,5 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _describe(subject: str, taken: Taken) -> Iterator[Figure]:
-    memory = {f"{group}_peak_bytes": peak for group, peak in taken.usage.memory_bytes_by_group.items()}
+    memory = {f"{program}_peak_bytes": peak for program, peak in taken.usage.memory_bytes_by_program.items()}
     yield from describe(PART, subject, rows_per_second=taken.rows_per_second, **memory)

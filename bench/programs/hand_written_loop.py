@@ -34,6 +34,8 @@ def drain(order: Order) -> Mapping[str, float]:
         # What no process of this group has committed yet has a negative offset, which means the beginning here.
         committed = consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)
         next_offsets = {each.partition: each.offset for each in committed}
+        # Otherwise the client may find out a second later only who leads the partitions.
+        consumer.list_topics(order.topic, timeout=30)
         consumer.assign([TopicPartition(order.topic, each, max(0, start)) for each, start in next_offsets.items()])
         with psycopg.connect(os.environ[DSN_VARIABLE]) as connection:
             while any(next_offsets[each] < end for each, end in order.end_by_partition.items()):

@@ -88,6 +88,8 @@ def _consume(order: Order) -> Iterator[list[Message]]:
     options = {"bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name, "enable.auto.commit": False}
     consumer = Consumer(options)
     try:
+        # Otherwise the client may find out a second later only who leads the partitions.
+        consumer.list_topics(order.topic, timeout=30)
         consumer.assign([TopicPartition(order.topic, partition, 0) for partition in order.end_by_partition])
         missing = order.records
         while missing > 0:

@@ -61,12 +61,12 @@ def test_cold_start_is_compared_with_the_warm_trigger() -> None:
     assert verdict("cold spark-submit", slower, cold).outcome is Outcome.MISSED
 
 
-def test_each_process_of_the_backlog_has_a_goal_for_its_memory() -> None:
+def test_each_program_of_the_backlog_has_a_goal_for_its_memory() -> None:
     figures = [
-        Figure("backlog", "one_batch", "spark_peak_bytes", (100.0,)),
-        Figure("backlog", "backlog", "spark_peak_bytes", (121.0,)),
-        Figure("backlog", "one_batch", "postgres_peak_bytes", (100.0,)),
-        Figure("backlog", "backlog", "postgres_peak_bytes", (90.0,)),
+        Figure("backlog", "one_batch", "spark_java_peak_bytes", (100.0,)),
+        Figure("backlog", "backlog", "spark_java_peak_bytes", (121.0,)),
+        Figure("backlog", "one_batch", "postgres_postgres_peak_bytes", (100.0,)),
+        Figure("backlog", "backlog", "postgres_postgres_peak_bytes", (90.0,)),
     ]
-    assert verdict("one batch: spark", *figures).outcome is Outcome.MISSED
-    assert verdict("one batch: postgres", *figures).outcome is Outcome.MET
+    assert verdict("one batch: spark, java", *figures).outcome is Outcome.MISSED
+    assert verdict("one batch: postgres, postgres", *figures).outcome is Outcome.MET
