@@ -6,9 +6,10 @@ it is left alone until everything is there. Then the message ids of the table ar
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 from time import perf_counter
 
@@ -21,11 +22,13 @@ from bench.orders import Order
 from bench.process import ProgramEndedError
 from bench.records import Topic
 from bench.taking import new_order
-from bench.target import Copies, compare, fresh_table
+from bench.target import Copies, compare, count_rows, fresh_table
 
 PART = "kills"
 KILLS = 3
-STARTS_AT_MOST = 12
+STARTS_AT_MOST = 5
+TRIES_AT_MOST = 8
+HASTE = 0.7
 ROUNDS_AT_MOST = 3
 BATCHES = 4
 GROWTH_BYTES = 128 * 1024
@@ -41,13 +44,9 @@ def measure(bench: Bench, contenders: Sequence[Contender], topic: Topic, seed: i
     for contender in contenders:
         seconds = _time_undisturbed(bench, contender, topic)
         for _ in range(min(bench.rounds, ROUNDS_AT_MOST)):
-            order = new_order(contender.subject, topic)
-            with fresh_table(bench.services.dsn, order.table):
-                delays = [chance.uniform(0, seconds / KILLS) for _ in range(KILLS)]
-                killed = _take_with_kills(bench, contender, order, delays)
-                copies = compare(bench.services.dsn, order.table, topic.records)
-            bench.say(f"{contender.subject.title}, killed {killed} times: {tell(copies)}")
-            yield from describe(PART, contender.subject.name, kills=killed, lost=copies.lost, doubled=copies.doubled)
+            copies = _take_one_round(bench, contender, topic, partial(chance.uniform, 0.0), seconds)
+            bench.say(f"{contender.subject.title}, killed {KILLS} times: {tell(copies)}")
+            yield from describe(PART, contender.subject.name, kills=KILLS, lost=copies.lost, doubled=copies.doubled)
 
 
 def tell(copies: Copies) -> str:
@@ -74,19 +73,40 @@ def _time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float
         return perf_counter() - started
 
 
-def _take_with_kills(bench: Bench, contender: Contender, order: Order, delays: Sequence[float]) -> int:
-    """Start again and again until everything is there; return how many kills have met a process that wrote."""
-    pending, killed = list(delays), 0
-    for _ in range(STARTS_AT_MOST):
+def _take_one_round(
+    bench: Bench, contender: Contender, topic: Topic, choose: Callable[[float], float], seconds: float
+) -> Copies:
+    """Kill three times, then let it end. Where a process was done before its kill, the round begins anew, in haste."""
+    for tries in range(TRIES_AT_MOST):
+        order = new_order(contender.subject, topic)
+        with fresh_table(bench.services.dsn, order.table):
+            if _kill_three_times(bench, contender, order, choose, seconds * HASTE**tries):
+                _take_to_the_end(bench, contender, order)
+                return compare(bench.services.dsn, order.table, topic.records)
+    raise RuntimeError(f"{contender.subject.title} was done before each kill, {TRIES_AT_MOST} times")
+
+
+def _kill_three_times(
+    bench: Bench, contender: Contender, order: Order, choose: Callable[[float], float], seconds: float
+) -> bool:
+    """Kill it at any moment of the work that is left; whether every kill has met a process that was not done."""
+    for _ in range(KILLS):
+        share_left = max(0.0, 1 - count_rows(bench.services.dsn, order.table) / order.records)
         with contender.start(bench.services) as running:
             running.prepare(order)
-            if pending:
-                killed += _kill_while_writing(bench, running, order, pending.pop())
-                continue
-            with suppress(ProgramEndedError):
-                running.begin(order)
-                running.finish()
-                return killed
+            if not _kill_while_writing(bench, running, order, choose(seconds * share_left)):
+                return False
+    return True
+
+
+def _take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
+    """Start until an order is carried out: what a killed process has left may still stand in the way of the first."""
+    for _ in range(STARTS_AT_MOST):
+        with contender.start(bench.services) as running, suppress(ProgramEndedError):
+            running.prepare(order)
+            running.begin(order)
+            running.finish()
+            return
     raise RuntimeError(f"{contender.subject.title} was not done after {STARTS_AT_MOST} starts")
 
 
