@@ -35,6 +35,7 @@ class Usage:
         """Of everyone who took part, the broker and the database included."""
         return sum(self.cpu_seconds_by_group.values())
 
+    @property
     def memory_bytes(self) -> int:
         """Of everything but broker and database, which all contenders share."""
         return sum(most for group, most in self.memory_bytes_by_group.items() if group not in {POSTGRES, KAFKA})

@@ -59,7 +59,7 @@ def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
         rows_per_second=taken.rows_per_second,
         megabytes_per_second=taken.topic.value_bytes / BYTES_OF_A_MEGABYTE / seconds,
         cpu_seconds_per_million=taken.usage.cpu_seconds / millions,
-        peak_memory_bytes=taken.usage.memory_bytes(),
+        peak_memory_bytes=taken.usage.memory_bytes,
         wal_bytes_per_row=taken.usage.wal_bytes / taken.topic.records,
         **steps,
     )

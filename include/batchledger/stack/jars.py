@@ -1,7 +1,8 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
 The lists are explicit and not transitive, so two machines get the same files. A list that is complete on disk costs a
-look at its file names; Java is not started. ``python -m batchledger.stack.jars`` fetches everything.
+look at its file names; Java is not started. ``python -m batchledger.stack.jars`` fetches what the services need; the
+list ``connect`` is fetched by the bench alone, when it first asks for it.
 """
 
 import importlib.util
@@ -93,7 +94,7 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
 
 
 def main() -> int:
-    """Fetch all lists for this machine; the exit code says whether they are complete."""
+    """Fetch what the services of this machine need; the exit code says whether it is complete."""
     home = Home.of_project()
     try:
         for name, configuration in (("kafka", "default"), ("spark", "default"), ("postgres", postgres_platform())):
