@@ -28,7 +28,7 @@ PART = "kills"
 KILLS = 3
 STARTS_AT_MOST = 5
 TRIES_AT_MOST = 8
-HASTE = 0.7
+HASTE = 0.5
 ROUNDS_AT_MOST = 3
 BATCHES = 4
 GROWTH_BYTES = 128 * 1024
@@ -42,7 +42,8 @@ def measure(bench: Bench, contenders: Sequence[Contender], topic: Topic, seed: i
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     bench.say(f"killing at random moments, seed {seed}")
     for contender in contenders:
-        seconds = _time_undisturbed(bench, contender, topic)
+        # The first time may be slow for reasons that a restart does not bring back: Spark's server is cold.
+        seconds = min(_time_undisturbed(bench, contender, topic) for _ in range(2))
         for _ in range(min(bench.rounds, ROUNDS_AT_MOST)):
             copies = _take_one_round(bench, contender, topic, partial(chance.uniform, 0.0), seconds)
             bench.say(f"{contender.subject.title}, killed {KILLS} times: {tell(copies)}")
