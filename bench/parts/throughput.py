@@ -40,6 +40,9 @@ def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool)
         for number in range(bench.rounds):
             first = number % len(entries)
             for part, subject, running in (*entries[first:], *entries[:first]):
+                if part == PART:
+                    # Who has waited for the others is cold again: Spark ends Python workers that are idle for a minute.
+                    take(bench.services, subject, running, bench.warm_up)
                 taken = take(bench.services, subject, running, bench.topic)
                 per_second = f"{taken.rows_per_second:,.0f} rows/s"
                 bench.say(f"round {number + 1} of {bench.rounds}, {subject.title}: {per_second}")
