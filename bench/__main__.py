@@ -19,7 +19,7 @@ from bench.bench import Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
-from bench.parts import airflow_trigger, audit_cost, backlog, demo, kills, latency, throughput
+from bench.parts import airflow_trigger, audit_cost, backlog, bookkeeping, demo, kills, latency, throughput
 from bench.records import write_topic
 from bench.services import run_services
 
@@ -96,6 +96,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     audit_cost.PART: audit_cost.measure,
     backlog.PART: backlog.measure,
     airflow_trigger.PART: airflow_trigger.measure,
+    bookkeeping.PART: bookkeeping.measure,
 }
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
 PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from batchledger import run_batch
 from batchledger.config import load_pipeline
+from batchledger.database import keep_connections
 from batchledger.pipeline import Platform, load_positions
 from batchledger.plans import plan
 from batchledger.wiring import build_platform
@@ -53,4 +54,5 @@ if __name__ == "__main__":
     import batchledger.spark.session
     import batchledger.spark.stager  # noqa: F401
 
-    serve(drain)
+    with keep_connections():
+        serve(drain)

@@ -10,9 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.migrate import migrate
-from bench import bookkeeping
-from bench.bookkeeping import ask_kafka, measure
 from bench.history import History, seed
+from bench.ledger_steps import ask_kafka, measure
 from tests.conftest import Kafka
 
 SHORT, LONG = History(batches=3, partitions=4), History(batches=40, partitions=4)
@@ -49,7 +48,7 @@ def test_history_that_was_written_at_once_is_guarded_by_every_index(dsn: str) ->
 
 
 def test_batches_over_a_history_are_taken_through_their_whole_life(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookkeeping, "OTHERS", 3)
+    monkeypatch.setattr(ledger_steps, "OTHERS", 3)
     costs = measure(dsn, [LONG, SHORT], rounds=2)
     assert [each.history for each in costs] == [SHORT, LONG]
     for each in costs:

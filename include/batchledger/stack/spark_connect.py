@@ -45,10 +45,11 @@ def remote(ports: Ports) -> str:
 
 
 def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
-    """The server's configuration: one JVM on all cores of this machine, reachable from it alone, secrets redacted."""
+    """The server's configuration: one JVM for all cores of this machine, reachable from it alone, secrets redacted."""
     folder = home.local / "spark"
     settings = {
-        "spark.master": "local[*]",
+        # Two tasks a core: a task works in the JVM, in Python or in the database, one after the other.
+        "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.app.name": "batchledger",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": HOST,
