@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 
 from batchledger import (
@@ -32,7 +31,8 @@ from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
-from batchledger.printing import print_json
+from batchledger.printing import print_json, standard_error
+from batchledger.progress_display import build_followed
 from batchledger.stack import Home, commands, environment
 from batchledger.torture import commands as torture_commands
 
@@ -59,8 +59,6 @@ for _decide in (
     decision_commands.resume,
 ):
     app.command()(_decide)
-
-_console = Console(stderr=True)
 
 
 @app.command()
@@ -119,7 +117,7 @@ def produce(
         raise typer.BadParameter("--records-per-transaction and --abort-every need --guarantee transactional")
     transactions = Transactions(records_per_transaction or RECORDS_PER_TRANSACTION, abort_every)
     order = SampleOrder(records, partitions, guarantee, transactions)
-    produced = produce_samples(load_pipeline(pipeline), order, _console)
+    produced = produce_samples(load_pipeline(pipeline), order, standard_error)
     display.show_produced(produced, as_json)
     if not produced.is_complete:
         raise typer.Exit(1)
@@ -155,10 +153,8 @@ def run(
     """Plan, stage, audit and publish without Airflow."""
     from batchledger import plans, run_batch
     from batchledger.ownership import load_batch
-    from batchledger.wiring import build_platform, choose_stage_step
 
-    config = load_pipeline(pipeline)
-    platform, stage = build_platform(config), choose_stage_step(config)
+    platform, stage = build_followed(load_pipeline(pipeline))
     published: list[Batch] = []
     if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
         display.show_published_already(known, as_json)
@@ -221,7 +217,7 @@ def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> N
     from batchledger.demo import run_demo
 
     config: PipelineConfig = load_pipeline(pipeline)
-    raise typer.Exit(run_demo(config, _console))
+    raise typer.Exit(run_demo(config, standard_error))
 
 
 def main() -> None:
@@ -237,14 +233,16 @@ def main() -> None:
         with keep_connections():
             app()
     except BatchledgerError as error:
-        _console.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
-        _console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        standard_error.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
+        standard_error.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 
 def _configure_logging() -> None:
     """Show our own events on standard error, not by the root logger: Airflow takes that one when it is imported."""
-    handler = RichHandler(console=_console, show_path=False, show_level=False, log_time_format="[%X]", markup=False)
+    handler = RichHandler(
+        console=standard_error, show_path=False, show_level=False, log_time_format="[%X]", markup=False
+    )
     own = logging.getLogger("batchledger")
     own.handlers, own.propagate = [handler], False
     own.setLevel(logging.INFO)

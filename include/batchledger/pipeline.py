@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from batchledger.accounting import HolePolicy
-from batchledger.batch import Batch, DeliveryMode, Position
+from batchledger.batch import Attempt, Batch, DeliveryMode, Position
 from batchledger.checking import Severity
+from batchledger.following import Follow, follow_nothing
 from batchledger.offsets import TopicPartition
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import (
@@ -21,6 +22,7 @@ from batchledger.ports import (
     Stager,
     no_crash,
 )
+from batchledger.progress import Reading
 from batchledger.record_rules import Deduplication, SequenceRule
 
 
@@ -62,7 +64,8 @@ class Deadlines:
 class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
-    ``make_row_checks`` is None where the pipeline file asks for no checks.
+    ``make_row_checks`` is None where the pipeline file asks for no checks. ``follow`` tells people how far the stage
+    step is.
     """
 
     rules: PipelineRules
@@ -75,6 +78,7 @@ class Platform:
     make_auditor: Callable[[], Auditor]
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
+    follow: Follow = field(default=follow_nothing)
 
 
 StageStep = Callable[[Platform, int, str], Batch]
@@ -85,3 +89,15 @@ def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
     rules = platform.rules
     found = platform.ledger.load_positions(rules.name)
     return {each.partition: each for each in found if each.partition.topic in rules.topics}
+
+
+def look_at_reading(platform: Platform, attempt: Attempt) -> Reading:
+    """Return what an attempt that is being staged has read so far: finished parts of the read, and running tasks.
+
+    A part that has just ended may be in neither for a moment. Records in quarantine and skipped tombstones count once
+    their part has ended.
+    """
+    # In this order: a part that ends between the two would otherwise count twice.
+    seen = platform.evidence.count_seen(attempt)
+    arriving = platform.sink.count_arriving(attempt)
+    return Reading(seen, arriving) if platform.rules.has_transform else Reading(seen + arriving)

@@ -20,6 +20,9 @@ BALANCE_LINES = (
 
 MOST_COLUMNS = 80
 
+standard_error = Console(stderr=True)
+"""One for all, so that log lines and progress bars do not overwrite each other."""
+
 _NUMBERS = (
     "offsets",
     "offsets =",

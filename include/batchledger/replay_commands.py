@@ -12,6 +12,7 @@ from batchledger.batch import Batch, Decision
 from batchledger.command_line import AsJson, Name, parse_bounds, parse_range, run_name, user
 from batchledger.config import load_pipeline
 from batchledger.errors import BatchBlockedError, BatchledgerError
+from batchledger.progress_display import build_followed
 from batchledger.replay import Replay, Window
 
 if TYPE_CHECKING:
@@ -65,16 +66,17 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
     """Publish each request as a batch of its own; return what the ledger has of those that found something to do."""
     from batchledger import plans, run_batch
     from batchledger.ledger.history import load_batch_history
-    from batchledger.wiring import build_platform, choose_stage_step, ledger_dsn
+    from batchledger.wiring import ledger_dsn
 
     config = load_pipeline(pipeline)
-    platform, done = build_platform(config), []
+    platform, stage = build_followed(config)
+    done = []
     for request in requests:
         run = run_name()
         batch = plans.plan_replay(platform, request, run, decision, key=run)
         if batch is not None:
             with _told_how_to_go_on(batch):
-                run_batch.take_through(platform, batch.batch_id, run, choose_stage_step(config))
+                run_batch.take_through(platform, batch.batch_id, run, stage)
             done.append(load_batch_history(ledger_dsn(config), batch.batch_id))
     return done
 
@@ -97,11 +99,11 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
     """Show what a replay would do. Ends with exit code 3 when it would not be published."""
     from batchledger.dry_run import dry_run_replay
     from batchledger.ledger.history import load_batch_history
-    from batchledger.wiring import build_platform, choose_stage_step, ledger_dsn
+    from batchledger.wiring import ledger_dsn
 
     config = load_pipeline(pipeline)
-    decision = Decision(user(), reason or "a dry run")
-    found = dry_run_replay(build_platform(config), asked, run_name(), decision, choose_stage_step(config))
+    platform, stage = build_followed(config)
+    found = dry_run_replay(platform, asked, run_name(), Decision(user(), reason or "a dry run"), stage)
     if found is None:
         display.show_nothing_to_replay(pipeline, asked, as_json)
         return

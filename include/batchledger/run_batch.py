@@ -8,6 +8,7 @@ line) and is what later steps are compared with. Crash points are named here and
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from batchledger.accounting import (
     HoleCounts,
@@ -43,7 +44,7 @@ from batchledger.ownership import (
     load_batch,
     own_attempt,
 )
-from batchledger.pipeline import Platform, StageStep
+from batchledger.pipeline import Platform, StageStep, look_at_reading
 from batchledger.planning import check_identity, check_source
 from batchledger.plans import plan
 from batchledger.record_rules import DuplicatePolicy
@@ -77,7 +78,8 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     try:
         if is_empty:
             require_usable_checks(platform)
-        staged = platform.make_stager().stage(attempt)
+        with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
+            staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:
             # A topic that was created anew while it was being read would have given other records for the same offsets.
             require_same_topics(platform, batch)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from batchledger import run_batch
 from batchledger.alerting import Alerting
-from batchledger.batch import Batch
+from batchledger.batch import Attempt, Batch
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.connections import Connection, http_request, kafka_options, load_connection, postgres_dsn
 from batchledger.errors import (
@@ -23,6 +23,7 @@ from batchledger.errors import (
     StageRefusedError,
     StagingError,
 )
+from batchledger.following import Follow, follow_in_log, follow_nothing
 from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
@@ -35,8 +36,9 @@ from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.messages import Links
 from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform, StageStep
+from batchledger.pipeline import Platform, StageStep, look_at_reading
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Stager, no_crash
+from batchledger.progress import Reading
 from batchledger.proof import prove
 from batchledger.records import FoundRecords, combine_records, find_reach
 from batchledger.sinks.postgres import PostgresSink
@@ -60,11 +62,15 @@ def ledger_dsn(pipeline: PipelineConfig) -> str:
 
 
 def build_platform(
-    pipeline: PipelineConfig, open_session: OpenSession | None = None, crash: CrashHook = no_crash
+    pipeline: PipelineConfig,
+    open_session: OpenSession | None = None,
+    crash: CrashHook = no_crash,
+    follow: Follow | None = None,
 ) -> Platform:
     """Build everything that the steps of one pipeline need; opens nothing yet.
 
-    ``open_session`` replaces the Spark session of the pipeline's connection. Raises ConfigurationError.
+    ``open_session`` replaces the Spark session of the pipeline's connection; ``follow`` shows how far the stage step is
+    in its own way, instead of in the log. Raises ConfigurationError.
     """
     kafka = kafka_options(load_connection(pipeline.source.connection))
     dsn = ledger_dsn(pipeline)
@@ -97,20 +103,22 @@ def build_platform(
         make_auditor=_make_auditor,
         make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
+        follow=follow or follow_in_log(),
     )
 
 
-def choose_stage_step(pipeline: PipelineConfig) -> StageStep:
+def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing) -> StageStep:
     """Return how the stage step runs: in this process over Spark Connect, or in a process of spark-submit.
 
     The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
+    ``follow`` is for those who do not see the log of spark-submit, in which the job itself says how far it is.
     """
     connection = load_connection(pipeline.spark)
     match connection.type:
         case "spark_connect":
             return run_batch.stage
         case "spark":
-            return partial(_submit_stage, pipeline)
+            return partial(_submit_stage, pipeline, follow)
         case _:
             raise _wrong_spark_type(connection)
 
@@ -246,7 +254,7 @@ def _connect_session(pipeline: PipelineConfig) -> OpenSession:
     return partial(open_connect_session, url, pipeline.spark)
 
 
-def _submit_stage(pipeline: PipelineConfig, platform: Platform, batch_id: int, run: str) -> Batch:
+def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:
     """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step."""
     from airflow.exceptions import AirflowException
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -255,8 +263,10 @@ def _submit_stage(pipeline: PipelineConfig, platform: Platform, batch_id: int, r
     hook = SparkSubmitHook(
         conn_id=pipeline.spark, name=f"batchledger-{pipeline.name}-{batch_id}", application_args=arguments
     )
+    batch = platform.ledger.load_batch(batch_id)
     try:
-        hook.submit(str(STAGE_JOB))
+        with follow(Attempt(batch, batch.attempt + 1, run), partial(_look_at_job, platform, batch_id, run)):
+            hook.submit(str(STAGE_JOB))
     except FileNotFoundError as error:
         raise SetupError(
             f"{error.filename} is not on the PATH of this process; put Spark's bin folder (or that of the environment "
@@ -265,6 +275,14 @@ def _submit_stage(pipeline: PipelineConfig, platform: Platform, batch_id: int, r
     except AirflowException as error:
         raise _explain_exit(platform.ledger.load_batch(batch_id), run, str(error)) from error
     return platform.ledger.load_batch(batch_id)
+
+
+def _look_at_job(platform: Platform, batch_id: int, run: str) -> Reading:
+    """Return what the job has read so far; nothing before it has opened its attempt."""
+    batch = platform.ledger.load_batch(batch_id)
+    if batch.attempt_run != run:
+        return Reading(0)
+    return look_at_reading(platform, Attempt(batch, batch.attempt, run))
 
 
 def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:

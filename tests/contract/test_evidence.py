@@ -79,3 +79,27 @@ def test_parts_of_the_read_that_came_to_their_end_are_counted_once(warehouse: Wa
     for reader in (0, 1, 0):
         writer.write(reader, [], None)
     assert warehouse.evidence.count_finished(attempt) == 2
+
+
+def test_offsets_of_parts_that_came_to_their_end_are_counted_once(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    assert warehouse.evidence.count_seen(attempt) == 0
+    writer = warehouse.evidence.open(attempt)
+    assert warehouse.evidence.count_seen(attempt) == 0
+    for visible in ([OffsetRange(ORDERS_0, 0, 4)], [OffsetRange(ORDERS_0, 0, 4)], [OffsetRange(ORDERS_0, 2, 7)]):
+        writer.write(0, visible, life.quarantine_of([(ORDERS_0, 3)]), [OffsetRange(ORDERS_0, 1, 2)])
+    assert warehouse.evidence.count_seen(attempt) == 7
+    writer.write(1, [OffsetRange(ORDERS_0, 8, 9), OTHER], None)
+    assert warehouse.evidence.count_seen(attempt) == 7 + 1 + 2
+
+
+def test_dropped_evidence_and_that_of_other_attempts_have_seen_nothing(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")
+    warehouse.evidence.open(first).write(0, [FIRST], None)
+    second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
+    warehouse.evidence.open(second)
+    assert warehouse.evidence.count_seen(second) == 0
+    assert warehouse.evidence.count_seen(first) == len(FIRST)
+    warehouse.evidence.drop(first)
+    assert warehouse.evidence.count_seen(first) == 0

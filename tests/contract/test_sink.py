@@ -1,6 +1,7 @@
 """The contract of the Sink port."""
 
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -14,6 +15,11 @@ from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA
+from tests.support import wait_until
+
+MANY = OffsetRange(ORDERS_0, 0, 40_000)
+# A client sends a MiB at a time, and the server takes up to 1,000 rows together.
+KEPT_BACK = 16_000
 
 WRITE_REFUSED = (StagingError, psycopg.errors.UndefinedTable)
 
@@ -115,6 +121,47 @@ def test_write_that_fails_half_way_leaves_no_row(warehouse: Warehouse) -> None:
         write_half()
     warehouse.sink.seal_staging(attempt, [0])
     assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 0, 0)]
+
+
+def test_rows_on_their_way_are_counted_until_their_task_is_over(warehouse: Warehouse) -> None:
+    """However it is over: what it has written whole is counted elsewhere, what it took back is not there."""
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, MANY, OTHER).batch_id, "run-1")
+    count = partial(warehouse.sink.count_arriving, attempt)
+    assert count() == 0
+    writer = warehouse.sink.open_staging(attempt, ROW_SCHEMA)
+    rows = life.batch_of_rows(life.rows_of([MANY]))
+
+    def write_until_killed() -> None:
+        with writer.open(1) as write:
+            write(rows)
+            wait_until(lambda: count() > 2 * (len(MANY) - KEPT_BACK))
+            raise RuntimeError("the task was killed")
+
+    with writer.open(0) as write:
+        assert count() == 0
+        write(rows)
+        wait_until(lambda: count() > len(MANY) - KEPT_BACK)
+        assert count() <= len(MANY)
+        with pytest.raises(RuntimeError, match="the task was killed"):
+            write_until_killed()
+        wait_until(lambda: count() <= len(MANY))
+        write(rows)
+        wait_until(lambda: count() > 2 * len(MANY) - KEPT_BACK)
+        assert count() <= 2 * len(MANY)
+    wait_until(lambda: count() == 0)
+    warehouse.sink.seal_staging(attempt, [0])
+    assert count() == 0
+
+
+def test_rows_on_their_way_to_another_attempt_are_not_counted(warehouse: Warehouse) -> None:
+    batch = life.store(warehouse, MANY)
+    first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")
+    with warehouse.sink.open_staging(first, ROW_SCHEMA).open(0) as write:
+        write(life.batch_of_rows(life.rows_of([MANY])))
+        wait_until(lambda: warehouse.sink.count_arriving(first) > 0)
+        second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
+        warehouse.sink.open_staging(second, ROW_SCHEMA)
+        assert warehouse.sink.count_arriving(second) == 0
 
 
 def test_attempts_have_staging_of_their_own(warehouse: Warehouse) -> None:

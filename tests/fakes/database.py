@@ -4,6 +4,7 @@ Every stored value is immutable, so the copy of a transaction is a copy of the d
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -184,6 +185,8 @@ class MemoryDatabase:
     """All or nothing: a transaction that ends with an error, or with a crash, has changed nothing."""
 
     committed: Tables = field(default_factory=Tables)
+    arriving: Counter[AttemptKey] = field(default_factory=Counter)
+    """Rows of staging writers that are open; of a database in operation, not of what is stored."""
     _writer: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager

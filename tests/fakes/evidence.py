@@ -72,6 +72,11 @@ class MemoryEvidence:
         """See the port."""
         return len(self._held(attempt).readers)
 
+    def count_seen(self, attempt: Attempt) -> int:
+        """See the port."""
+        held = self.database.committed.evidence.get((attempt.batch.batch_id, attempt.number), StoredEvidence())
+        return count_offsets(merge_ranges(held.visible))
+
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """See the port."""
         return find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)

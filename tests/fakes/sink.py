@@ -52,7 +52,15 @@ class MemoryStagingWriter:
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
         """See the port. Like the real one it looks at staging only when there is something to write."""
         rows: list[Row] = []
-        yield lambda batch: rows.extend(batch.to_pylist())
+
+        def write(batch: pa.RecordBatch) -> None:
+            rows.extend(batch.to_pylist())
+            self.database.arriving[self.key] += batch.num_rows
+
+        try:
+            yield write
+        finally:
+            self.database.arriving[self.key] -= len(rows)
         if not rows:
             return
         with self.database.transaction() as tables:
@@ -140,6 +148,10 @@ class MemorySink:
                 raise TargetChangedError(f"table {self.table} has no unique index on exactly {self.upsert.key}.")
             tables.staging[_key(attempt)] = StoredStaging(schema)
         return MemoryStagingWriter(self.database, _key(attempt))
+
+    def count_arriving(self, attempt: Attempt) -> int:
+        """See the port."""
+        return self.database.arriving[_key(attempt)]
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """See the port."""

@@ -16,6 +16,7 @@ from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
 from batchledger.checking import FailedRecord
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_ranges, read_statement, transaction
+from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
 
@@ -102,6 +103,15 @@ class PostgresEvidence:
         with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
             cursor.execute(sql.SQL("select count(distinct reader) from {}").format(visible_table(attempt)))
             return int(cursor.fetchall()[0][0])
+
+    def count_seen(self, attempt: Attempt) -> int:
+        """See the port."""
+        try:
+            with transaction(self.dsn, f"count what was read of {attempt.batch.label}") as cursor:
+                cursor.execute(_about("count_seen", attempt))
+                return int(cursor.fetchall()[0][0])
+        except StagingLostError:
+            return 0
 
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """See the port."""

@@ -49,6 +49,12 @@ class Evidence(Protocol):
     def count_finished(self, attempt: Attempt) -> int:
         """Return how many parts of the read came to their end."""
 
+    def count_seen(self, attempt: Attempt) -> int:
+        """Return how many offsets were seen by the parts of the read that came to their end.
+
+        An offset that repeated tasks have seen counts once. 0 where there is no evidence, as before it is opened.
+        """
+
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         """Return the maximal stretches of offsets for which no record was seen, in order."""
 

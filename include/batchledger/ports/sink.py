@@ -68,6 +68,13 @@ class Sink(Protocol):
         Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
         """
 
+    def count_arriving(self, attempt: Attempt) -> int:
+        """Return how many rows have arrived of tasks that are still writing; waits for none of them.
+
+        A little less than they have written, because rows travel many at a time. What a task has written whole is not
+        counted any more, nor what it took back; 0 without staging.
+        """
+
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Keep the rows of the accepted tasks only, and make later writes of zombie tasks impossible (S75)."""
 

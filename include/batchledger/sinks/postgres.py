@@ -90,6 +90,17 @@ class PostgresSink:
             self._target.require_fit(cursor, attempt, schema.names)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
+    def count_arriving(self, attempt: Attempt) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"count the rows on their way to {attempt.batch.label}") as cursor:
+            # Of another database a table could have the same number.
+            cursor.execute(
+                "select coalesce(sum(tuples_processed), 0)::bigint from pg_stat_progress_copy "
+                "where datname = current_database() and relid = to_regclass(%s)",
+                [open_table(attempt).as_string()],
+            )
+            return int(cursor.fetchall()[0][0])
+
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """See the port."""
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}") as cursor:

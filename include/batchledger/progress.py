@@ -1,0 +1,91 @@
+"""How far the reading of a batch is: records read, records a second, time left, in one line.
+
+For people who wait. Nothing is decided by it: what was read in the end is told by evidence and accounting alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one look has found of an attempt that is being staged: records that were read.
+
+    ``rows`` are on their way to staging and told apart where they are no measure of records: a transform may drop
+    records, and make several rows of one.
+    """
+
+    records: int
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the reading of a batch is. ``seconds`` is the time since the last look at which nothing had been read.
+
+    ``planned_records`` is the number of offsets of the batch's ranges: an upper bound where the topic has holes, as
+    transactions and compaction leave them. There the reading ends before its share is 1, and the time left is an upper
+    bound too.
+    """
+
+    read_records: int
+    planned_records: int
+    seconds: float
+    rows: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Records a second; None before anything was read."""
+        return self.read_records / self.seconds if self.read_records and self.seconds > 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest takes at this rate; None before anything was read."""
+        return (self.planned_records - self.read_records) / self.rate if self.rate else None
+
+    @property
+    def share(self) -> float:
+        """What was read of what is planned, from 0 to 1."""
+        return self.read_records / self.planned_records if self.planned_records else 1.0
+
+    @property
+    def percent(self) -> int:
+        """The share in whole percent, rounded down: 100 means that nothing is left."""
+        return self.read_records * 100 // self.planned_records if self.planned_records else 100
+
+    def advance(self, reading: Reading, seconds: float) -> "Progress":
+        """Return the progress after another look, ``seconds`` later; it never goes back, nor beyond what is planned.
+
+        A task that Spark repeats takes its rows back first. Until something was read the clock begins anew with each
+        look, otherwise the start of a Spark session would count as slow reading.
+        """
+        found = min(reading.records, self.planned_records)
+        begun = self.seconds if self.read_records else 0.0
+        return replace(self, read_records=max(self.read_records, found), seconds=begun + seconds, rows=reading.rows)
+
+    def __str__(self) -> str:
+        """Example: ``1,240,000 of 2,000,000 records read (62%), 180,000 a second, about 5 s left``."""
+        return ", ".join(self._describe())
+
+    def _describe(self) -> Iterator[str]:
+        yield f"{self.read_records:,} of {self.planned_records:,} records read ({self.percent}%)"
+        if self.rows:
+            yield f"{self.rows:,} rows being written"
+        if self.rate is not None:
+            yield describe_rate(self.rate)
+        if self.seconds_left:
+            yield describe_time_left(self.seconds_left)
+
+
+def describe_rate(rate: float) -> str:
+    """Return records a second with two digits that count: 183,456 is ``180,000 a second``."""
+    return f"{float(f'{rate:.2g}'):,.0f} a second" if rate >= 1 else "less than 1 a second"
+
+
+def describe_time_left(seconds: float) -> str:
+    """Return a time in the largest unit of which there are two or more, rounded up: 130 s are ``about 3 min left``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"about {ceil(seconds / size):,} {unit} left"
+    return f"about {ceil(seconds)} s left"
