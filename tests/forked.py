@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,11 +26,19 @@ def run_command(arguments: tuple[str, ...], environment: Mapping[str, str]) -> s
     """Run the ``main`` of batchledger with its own standard output and error, as a shell does."""
     with TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = fork_server().Process(target=_run_main, args=(arguments, dict(environment), out, err), daemon=True)
-        process.start()
+        process = start_command(arguments, environment, out, err)
         process.join(COMMAND_SECONDS)
         assert process.exitcode is not None, f"{arguments} did not end: {err.read_text()}"
         return subprocess.CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
+
+
+def start_command(
+    arguments: tuple[str, ...], environment: Mapping[str, str], out: Path, err: Path
+) -> ForkServerProcess:
+    """Start the ``main`` of batchledger with these files, or terminals, as its standard output and error."""
+    process = fork_server().Process(target=_run_main, args=(arguments, dict(environment), out, err), daemon=True)
+    process.start()
+    return process
 
 
 def _run_main(arguments: tuple[str, ...], environment: dict[str, str], out: Path, err: Path) -> None:

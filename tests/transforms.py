@@ -1,5 +1,9 @@
 """Transforms of the tests' pipelines."""
 
+import os
+from pathlib import Path
+from threading import Event
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -54,3 +58,11 @@ def corrected(rows: DataFrame) -> DataFrame:
 def twice_the_even(rows: DataFrame) -> DataFrame:
     """Break the contract: every second row comes twice."""
     return rows.union(rows.where(F.col("number") % 2 == 0))
+
+
+def wait_for_file(rows: DataFrame) -> DataFrame:
+    """Keep everything, once the file that the environment names is there: until then the stage step goes on."""
+    file = Path(os.environ["BATCHLEDGER_TEST_WAITS_FOR"])
+    while not file.exists():
+        Event().wait(0.05)
+    return rows

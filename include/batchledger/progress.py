@@ -73,19 +73,19 @@ class Progress:
         if self.rows:
             yield f"{self.rows:,} rows being written"
         if self.rate is not None:
-            yield describe_rate(self.rate)
+            yield f"{round_rate(self.rate)} a second"
         if self.seconds_left:
-            yield describe_time_left(self.seconds_left)
+            yield f"about {round_time(self.seconds_left)} left"
 
 
-def describe_rate(rate: float) -> str:
-    """Return records a second with two digits that count: 183,456 is ``180,000 a second``."""
-    return f"{float(f'{rate:.2g}'):,.0f} a second" if rate >= 1 else "less than 1 a second"
+def round_rate(rate: float) -> str:
+    """Return a rate with two digits that count: of 183,456 ``180,000``."""
+    return f"{float(f'{rate:.2g}'):,.0f}" if rate >= 1 else "less than 1"
 
 
-def describe_time_left(seconds: float) -> str:
-    """Return a time in the largest unit of which there are two or more, rounded up: 130 s are ``about 3 min left``."""
+def round_time(seconds: float) -> str:
+    """Return a time in the largest unit of which there are two or more, rounded up: of 130 s ``3 min``."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
-            return f"about {ceil(seconds / size):,} {unit} left"
-    return f"about {ceil(seconds)} s left"
+            return f"{ceil(seconds / size):,} {unit}"
+    return f"{ceil(seconds)} s"

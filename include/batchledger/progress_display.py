@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from batchledger.batch import Attempt
 from batchledger.following import Follow, Follower, Tell, follow_in_log
 from batchledger.printing import standard_error
-from batchledger.progress import Progress, describe_rate, describe_time_left
+from batchledger.progress import Progress, round_rate, round_time
 
 if TYPE_CHECKING:
     from batchledger.config import PipelineConfig
@@ -55,12 +55,12 @@ def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
 
 
 def _describe(progress: Progress) -> str:
-    """What stands beside the bar, so short that 80 columns hold it."""
+    """What stands beside the bar, so short that 80 columns hold both."""
     parts = [f"{progress.percent}% of {progress.planned_records:,} records"]
     if progress.rows:
         parts.append(f"{progress.rows:,} rows being written")
     elif progress.rate is not None:
-        parts.append(describe_rate(progress.rate))
+        parts.append(f"{round_rate(progress.rate)}/s")
     if progress.seconds_left:
-        parts.append(describe_time_left(progress.seconds_left))
+        parts.append(f"{round_time(progress.seconds_left)} left")
     return ", ".join(parts)
