@@ -3,12 +3,17 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from batchledger import run_batch
+from batchledger.batch import Attempt
 from batchledger.errors import ConfigurationError, SetupError, StageRefusedError
+from batchledger.following import Look
+from batchledger.progress import Reading
 from batchledger.stack.jars import fetch_jars
 from batchledger.wiring import choose_stage_step
 from tests.conftest import TestServices
@@ -37,9 +42,18 @@ def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local
     pipeline.send_raw([(0, b"poison")])
     pipeline.send_raw([(1, b'{"message_id": "zoneless", "moment": "2026-07-01T10:00:00"}')])
     pipeline.sent.append("zoneless")
-    stage = choose_stage_step(pipeline.config)
+    seen: list[Reading] = []
+
+    @contextmanager
+    def follow(attempt: Attempt, look: Look) -> Iterator[None]:
+        seen.append(look())
+        yield
+        seen.append(look())
+
+    stage = choose_stage_step(pipeline.config, follow)
     batch = run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
     assert batch is not None
+    assert seen == [Reading(0), Reading(102)]
     assert batch.attempt_run == "submitted"
     pipeline.assert_exact()
     moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
