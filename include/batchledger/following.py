@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS = 10.0
 LEAVE_WITHIN_SECONDS = 1.0
+# Evidence of a compacted topic may be a million ranges; to count them takes the database a second.
+REST_FOR_EACH_SECOND = 20.0
 
 Look = Callable[[], Reading]
 """Says what was read so far. Raises BatchledgerError when that cannot be learnt now."""
@@ -48,6 +50,7 @@ def log_progress(attempt: Attempt) -> Iterator[Tell]:
 class Follower:
     """Looks each ``interval_seconds``, for the first time after one, and tells what it has learnt.
 
+    After a look that took long it rests ``REST_FOR_EACH_SECOND``: the database has the batch to work for.
     ``display`` is entered when there is something to tell and left when the step is over, both in the follower's
     thread. ``wait`` waits for an event, so many seconds at most, and says whether it has happened.
     """
@@ -79,14 +82,17 @@ class Follower:
     def _tell_until(self, over: Event, attempt: Attempt, look: Look) -> None:
         progress, looked_at = Progress(0, count_offsets(attempt.batch.ranges), 0.0), self.clock()
         tell: Tell | None = None
+        rest = self.interval_seconds
         with ExitStack() as shown:
-            while not self.wait(over, self.interval_seconds):
+            while not self.wait(over, rest):
+                begun_at = self.clock()
                 try:
                     reading = look()
                 except BatchledgerError:
                     # A database that is down for a moment: the next look tells more.
                     continue
                 now = self.clock()
+                rest = max(self.interval_seconds, REST_FOR_EACH_SECOND * (now - begun_at))
                 progress, looked_at = progress.advance(reading, now - looked_at), now
                 if over.is_set():
                     return

@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 
 from batchledger.batch import Attempt
 from batchledger.following import Follow, Follower, Tell, follow_in_log
+from batchledger.offsets import count_offsets
 from batchledger.printing import standard_error
 from batchledger.progress import Progress, round_rate, round_time
 
@@ -45,11 +46,10 @@ def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
     """Show one line with a bar as wide as there is room for; log lines on the same console appear above it."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[text]}"))
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
-        bar = bars.add_task(attempt.batch.label, total=None, text="")
+        bar = bars.add_task(attempt.batch.label, total=count_offsets(attempt.batch.ranges), text="")
 
         def tell(progress: Progress) -> None:
-            total = progress.planned_records
-            bars.update(bar, completed=progress.read_records, total=total, text=_describe(progress))
+            bars.update(bar, completed=progress.read_records, text=_describe(progress))
 
         yield tell
 

@@ -32,11 +32,13 @@ class Ticks:
     now: float = 0.0
     allowed: Queue[bool] = field(default_factory=Queue)
     waits: int = 0
+    waited_seconds: list[float] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
 
     def wait(self, over: Event, seconds: float) -> bool:
+        self.waited_seconds.append(seconds)
         self.waits += 1
         while not over.is_set():
             if not self.allowed.empty():
@@ -118,6 +120,20 @@ def test_a_step_that_is_over_within_the_first_interval_is_never_looked_at(attemp
     with follower(told, Ticks()).follow(attempt, look):
         pass
     assert (looks, told.shown, count_followers()) == ([], [], 0)
+
+
+def test_after_a_look_that_takes_long_the_database_is_left_alone_for_longer(attempt: Attempt) -> None:
+    told, ticks = Told(), Ticks()
+    seconds = iter([0.1, 3.0, 0.1])
+
+    def look() -> Reading:
+        ticks.now += next(seconds)
+        return Reading(1)
+
+    with follower(told, ticks).follow(attempt, look):
+        for _ in range(3):
+            ticks.pass_one()
+    assert ticks.waited_seconds == [10.0, 10.0, pytest.approx(60.0), 10.0]
 
 
 @pytest.mark.parametrize("error", [StagingError("it failed"), KeyboardInterrupt(), SystemExit(1)])
