@@ -9,7 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 
 from batchledger.batch import Attempt
@@ -64,8 +66,10 @@ class Follower:
     def follow(self, attempt: Attempt, look: Look) -> Iterator[None]:
         """See ``Follow``."""
         over = Event()
+        # In the context of the step, in which Airflow's log finds the names of run and task.
+        work = partial(copy_context().run, self._run, attempt, look, over)
         # A daemon: a process that ends does not wait for a database that does not answer.
-        thread = Thread(target=self._run, args=(attempt, look, over), name=f"follow {attempt.batch.label}", daemon=True)
+        thread = Thread(target=work, name=f"follow {attempt.batch.label}", daemon=True)
         thread.start()
         try:
             yield

@@ -5,8 +5,8 @@ Time passes only where a test lets it: ``Ticks`` is clock and wait in one.
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from queue import Queue
 from threading import Event
@@ -20,6 +20,7 @@ from batchledger.errors import ServiceUnavailableError, StagingError
 from batchledger.following import Follower, Look, Tell, log_progress
 from batchledger.pipeline import look_at_reading
 from batchledger.progress import Progress, Reading
+from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.work import ROW_SCHEMA
 from tests.fakes.world import ORDERS_0, ORDERS_1, World
 from tests.support import wait_until
@@ -229,6 +230,36 @@ def test_rows_on_their_way_are_records_unless_a_transform_stands_between(
     with platform.sink.open_staging(attempt, ROW_SCHEMA).open(0) as write:
         write(pa.RecordBatch.from_pylist([row] * 30, schema=ROW_SCHEMA))
         assert look_at_reading(platform, attempt) == expected
+
+
+@dataclass(frozen=True)
+class EndingTask(MemoryEvidence):
+    """Evidence of a part of the read that ends as soon as evidence has been asked."""
+
+    end: Callable[[], None] = field(kw_only=True)
+
+    def count_seen(self, attempt: Attempt) -> int:
+        seen = super().count_seen(attempt)
+        self.end()
+        return seen
+
+
+def test_a_part_that_ends_during_a_look_is_not_counted_twice(world: World, attempt: Attempt) -> None:
+    """Its rows are on their way no more, and its offsets are not seen yet: the next look has them."""
+    platform = world.process()
+    evidence, rows = platform.evidence.open(attempt), platform.sink.open_staging(attempt, ROW_SCHEMA)
+    row = {"_topic": "orders", "_partition": 0, "_offset": 0, "_timestamp": None, "message_id": "a"}
+    with ExitStack() as task:
+        task.enter_context(rows.open(0))(pa.RecordBatch.from_pylist([row] * 500, schema=ROW_SCHEMA))
+        assert look_at_reading(platform, attempt) == Reading(500)
+
+        def end() -> None:
+            task.close()
+            evidence.write(0, attempt.batch.ranges[:1], None)
+
+        ending = replace(platform, evidence=EndingTask(world.database, end=end))
+        assert look_at_reading(ending, attempt) == Reading(0)
+        assert look_at_reading(platform, attempt) == Reading(500)
 
 
 def test_the_stage_step_is_followed_with_its_attempt_and_the_others_are_not(world: World) -> None:
