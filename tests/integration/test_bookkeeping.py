@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.migrate import migrate
+from bench import ledger_steps
 from bench.history import History, seed
 from bench.ledger_steps import ask_kafka, measure
 from tests.conftest import Kafka

@@ -202,7 +202,7 @@ def test_spark_is_set_up_as_the_local_one() -> None:
     command = SERVICES["spark"]["command"]
     found = dict(each.removeprefix("--conf=").split("=", 1) for each in command if each.startswith("--conf="))
     addresses = {"spark.driver.bindAddress", "spark.driver.host", "spark.connect.grpc.binding.address"}
-    differ = {"spark.local.dir", "spark.sql.warehouse.dir"}
+    differ = {"spark.master", "spark.local.dir", "spark.sql.warehouse.dir"}
     assert without(found, differ) == without(local, differ | addresses)
     assert set(found) == set(local) - addresses
 
