@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from queue import Queue
 from threading import Event
@@ -218,6 +219,21 @@ def test_the_log_has_one_line_with_batch_and_attempt_each_time(
         f"{attempt.batch.label} attempt 1: 0 of 1,000 records read (0%)",
         f"{attempt.batch.label} attempt 1: 500 of 1,000 records read (50%), 50 a second, about 10 s left",
     ]
+
+
+def test_the_log_lines_belong_to_the_context_of_the_step(attempt: Attempt) -> None:
+    """Airflow's log keeps run and task there."""
+    task: ContextVar[str] = ContextVar("task")
+    ticks, found = Ticks(), []
+    task.set("stage")
+
+    def look() -> Reading:
+        found.append(task.get())
+        return Reading(1)
+
+    with follower(Told(), ticks).follow(attempt, look):
+        ticks.pass_one()
+    assert found == ["stage"]
 
 
 @pytest.mark.parametrize(("has_transform", "expected"), [(False, Reading(500 + 30)), (True, Reading(500, rows=30))])
