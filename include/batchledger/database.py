@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,11 +60,16 @@ def connect(dsn: str, **session: str) -> Connection:
 class _Kept:
     """The connections of one ``keep_connections`` that nobody uses at the moment, by connection string."""
 
-    process: int
+    owner: tuple[int, int]
     idle: dict[str, Connection] = field(default_factory=dict)
 
 
 _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+def _this_thread() -> tuple[int, int]:
+    """What a forked process, or a thread that was given the context of another one, does not share."""
+    return os.getpid(), threading.get_ident()
 
 
 @contextmanager
@@ -76,13 +82,13 @@ def keep_connections() -> Iterator[None]:
     if _kept.get() is not None:
         yield
         return
-    kept = _Kept(os.getpid())
+    kept = _Kept(_this_thread())
     token = _kept.set(kept)
     try:
         yield
     finally:
         _kept.reset(token)
-        if kept.process == os.getpid():
+        if kept.owner == _this_thread():
             for connection in kept.idle.values():
                 connection.close()
 
@@ -94,7 +100,7 @@ def use_connection(dsn: str) -> Iterator[Connection]:
     What is not committed is rolled back. Raises psycopg.OperationalError.
     """
     kept = _kept.get()
-    if kept is None or kept.process != os.getpid():
+    if kept is None or kept.owner != _this_thread():
         with connect(dsn) as connection:
             yield connection
         return

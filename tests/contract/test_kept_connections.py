@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
 
 import psycopg
 import pytest
@@ -41,9 +42,9 @@ def test_transaction_within_another_one_has_a_connection_of_its_own(warehouse_ds
         assert cursor.fetchall() != [(server_process(warehouse_dsn),)]
 
 
-def test_thread_has_connections_of_its_own(warehouse_dsn: str) -> None:
+def test_thread_has_connections_of_its_own_although_it_has_our_context(warehouse_dsn: str) -> None:
     first, found = server_process(warehouse_dsn), list[int]()
-    thread = threading.Thread(target=lambda: found.append(server_process(warehouse_dsn)))
+    thread = threading.Thread(target=copy_context().run, args=[lambda: found.append(server_process(warehouse_dsn))])
     thread.start()
     thread.join()
     assert len(found) == 1
