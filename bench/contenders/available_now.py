@@ -57,7 +57,7 @@ def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
     folder.mkdir(exist_ok=True)
     driver = [jar for jar in fetch_jars(services.home, "connect") if jar.name.startswith("postgresql-")]
     settings = {
-        "spark.master": "local[*]",
+        "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": HOST,
         "spark.driver.host": HOST,

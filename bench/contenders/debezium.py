@@ -30,7 +30,7 @@ START_SECONDS = 120.0
 SECONDS_BETWEEN_LOOKS = 0.25
 TAIL_PAGES = 2000
 FIELDS = {"message_id": "string", "device_id": "int32", "seq": "int64", "amount": "double", "note": "string"}
-TASKS = 2
+TASKS = 4
 # What a record is, told once, because it does not tell itself.
 RECORD_SCHEMA = {
     "type": "struct",

@@ -103,6 +103,7 @@ def use_connection(dsn: str) -> Iterator[Connection]:
     if kept is None or kept.owner != _this_thread():
         with connect(dsn) as connection:
             yield connection
+            connection.rollback()
         return
     connection = kept.idle.pop(dsn) if dsn in kept.idle else connect(dsn)
     if not _renew(connection):
@@ -165,7 +166,7 @@ def translate_errors(action: str) -> Iterator[None]:
 
 @contextmanager
 def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
-    """Run one transaction on a connection of its own; commit on a normal exit, roll back on any error.
+    """Run one transaction that has its connection for itself; commit on a normal exit, roll back on any error.
 
     Raises OutcomeUnknownError when the connection is lost while committing.
     """

@@ -1,13 +1,14 @@
 """Transactions that come after each other share a connection, and nothing else."""
 
+import os
 import threading
-from collections.abc import Iterator
-from contextvars import copy_context
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
 
 import psycopg
 import pytest
 
-from batchledger.database import keep_connections, transaction
+from batchledger.database import keep_connections, transaction, use_connection
 from batchledger.errors import ServiceUnavailableError
 from tests.support import wait_until
 
@@ -96,13 +97,35 @@ def test_nothing_of_a_session_is_left_to_the_next_transaction(warehouse_dsn: str
         assert cursor.fetchall() == [("20s", "UTC")]
 
 
-def test_what_was_not_committed_is_rolled_back(warehouse_dsn: str) -> None:
-    with transaction(warehouse_dsn, "create a table") as cursor:
-        cursor.execute("create table public.kept_connections (number int)")
-        cursor.connection.rollback()
+def create_a_table(dsn: str) -> None:
+    with use_connection(dsn) as connection:
+        connection.execute("create table public.kept_connections (number int)")
+
+
+@pytest.mark.parametrize("run", [lambda create: create(), lambda create: Context().run(create)], ids=["kept", "new"])
+def test_what_was_not_committed_is_rolled_back(warehouse_dsn: str, run: Callable[[Callable[[], None]], None]) -> None:
+    run(lambda: create_a_table(warehouse_dsn))
     with transaction(warehouse_dsn, "look for it") as cursor:
         cursor.execute("select to_regclass('public.kept_connections')")
         assert cursor.fetchall() == [(None,)]
+
+
+def test_forked_process_has_connections_of_its_own_and_leaves_ours_alone(warehouse_dsn: str) -> None:
+    first = server_process(warehouse_dsn)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, str(server_process(warehouse_dsn)).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    found = os.read(read, 100)
+    os.close(read)
+    os.close(write)
+    assert found.isdigit()
+    assert int(found) != first
+    assert server_process(warehouse_dsn) == first
 
 
 def test_connections_are_closed_when_the_block_ends(warehouse_dsn: str) -> None:

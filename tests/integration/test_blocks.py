@@ -144,7 +144,7 @@ def compare(session: SparkSession, decoder: BlockDecoder, values: Sequence[bytes
 
 def is_same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Equal, down to the sign of zero."""
-    signs = [math.copysign(1, row["share"] or 0.0) if row["share"] == 0 else 0 for row in (ours, theirs)]
+    signs = [math.copysign(1, row["share"]) if row["share"] == 0 else 0 for row in (ours, theirs)]
     return ours == theirs and signs[0] == signs[1]
 
 
@@ -186,3 +186,8 @@ def test_negative_control_without_its_doubts_the_block_decoder_differs(
     assert '"unknown":Inf' in told
     assert "\\\\u0000" in told
     assert "999999" in told
+
+
+def test_negative_control_a_zero_that_lost_its_sign_is_a_difference() -> None:
+    assert is_same({"share": 0.0}, {"share": 0.0})
+    assert not is_same({"share": -0.0}, {"share": 0.0})

@@ -20,7 +20,7 @@ from batchledger.batch import Attempt, BatchState
 from batchledger.following import Follower, Tell
 from batchledger.pipeline import Platform
 from batchledger.ports import Stager
-from batchledger.progress import Progress
+from batchledger.progress import Progress, Reading
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.sinks.staging import PostgresStagingWriter, open_table
 from batchledger.spark.stager import SparkStager
@@ -136,7 +136,16 @@ def test_following_a_batch_while_the_database_is_asked_in_vain_changes_nothing(w
     batch = plans.plan(platform, "run")
     assert batch is not None
     attempt = Attempt(batch, 1, "run")
-    with looks.follow(attempt, lambda: nowhere.count_seen(attempt)):  # type: ignore[arg-type,return-value]
+    looked = threading.Event()
+
+    def look_in_vain() -> Reading:
+        try:
+            return Reading(nowhere.count_seen(attempt))
+        finally:
+            looked.set()
+
+    with looks.follow(attempt, look_in_vain):
+        assert looked.wait(60)
         run_batch.take_through(platform, batch.batch_id, "run")
     assert told.progress == []
     pipeline.assert_exact()

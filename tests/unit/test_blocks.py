@@ -57,6 +57,7 @@ DOUBTFUL = {
     "a number that is too large": b'{"number":2147483648}',
     "a share beyond all doubles": b'{"share":1e400}',
     "a share that is no number": b'{"share": NaN}',
+    "a zero with a sign": b'{"share":-0}',
     "an unknown field that is no number": b'{"unknown": -Inf}',
     "a moment in another form": b'{"moment":"2026-11-22"}',
     "a moment in another zone": b'{"moment":"2026-11-22T00:00:00+01:00"}',

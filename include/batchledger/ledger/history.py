@@ -233,7 +233,8 @@ def load_quarantined(dsn: str, pipeline: str, ranges: Sequence[OffsetRange], lim
 
 
 def _read_headers(headers: list[dict[str, str | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    decoded = [(each["key"], each["value"]) for each in headers or ()]
+    # Spark's JSON leaves out what is null.
+    decoded = [(each["key"], each.get("value")) for each in headers or ()]
     return tuple((str(key), None if value is None else base64.b64decode(value)) for key, value in decoded)
 
 

@@ -164,7 +164,9 @@ def _settle(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
             # An escaped half of a surrogate pair would have become bytes that are not UTF-8.
             return values.cast(pa.binary()).cast(pa.string())
         case "double":
-            if pc.any(pc.is_inf(values)).as_py():
+            numbers = values.to_numpy()
+            # Beyond all doubles; and of -0, which Jackson takes for a whole number, so that it loses its sign.
+            if (np.isinf(numbers) | (np.signbit(numbers) & (numbers == 0))).any():
                 raise _DoubtfulError
             return values
         case "date":

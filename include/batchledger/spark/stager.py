@@ -46,6 +46,13 @@ _PROVENANCE_TYPES = tuple(
     zip(PROVENANCE_COLUMNS, (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC")), strict=True)
 )
 
+# Otherwise a timestamp, or an old date, would mean another one on another server, and arrays would have other types.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
 # As values: a text would be one more call to the server, to have it parsed.
 _REPORT, _DOUBTFUL = from_arrow_schema(REPORT_SCHEMA), from_arrow_schema(DOUBTFUL_SCHEMA)
 
@@ -103,8 +110,8 @@ class SparkStager:
             )
 
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
-        # Otherwise a timestamp without a zone would mean another moment on another server.
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
         records, evidence = self._read(spark, attempt.batch), self.evidence.open(attempt)
         if transform is None:
             written = self._write(records, attempt, evidence)

@@ -1,8 +1,8 @@
 """What runs inside Spark's Python workers: decode blocks, witness the offsets, set bad records aside, write rows.
 
-The objects here are pickled to the executors, which need this package installed. Evidence is written whatever becomes
-of the rows, and repeating a task repeats the same evidence, so a retried or speculative task does no harm; rows carry
-the id of their task attempt, and only those of accepted attempts are kept (S75).
+The objects here are pickled to the executors, which need this package installed. Evidence is written when the rows of
+its part of the read are committed, and repeating a task repeats the same evidence, so a retried or speculative task
+does no harm; rows carry the id of their task attempt, and only those of accepted attempts are kept (S75).
 """
 
 import gc
@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -235,9 +236,10 @@ def _settle_worker() -> None:
     """
     if gc.get_freeze_count():
         return
-    sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
-    for entry in [each for each in sys.path_importer_cache if ".jar" in each]:
-        del sys.path_importer_cache[entry]
+    for jar in [entry for entry in sys.path if PurePath(entry).match("spark-core_*.jar")]:
+        sys.path.remove(jar)
+        for place in [each for each in sys.path_importer_cache if each.startswith(jar)]:
+            del sys.path_importer_cache[place]
     gc.freeze()
 
 
