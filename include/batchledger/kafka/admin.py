@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from batchledger.errors import ServiceUnavailableError, SetupError
+from batchledger.kafka.requests import open_admin
 from batchledger.kafka.settling import SETTLING_ERRORS
 
 ANSWER_SECONDS = 20.0
@@ -73,7 +74,7 @@ def _admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
     """Lend a client; what it raises becomes a typed error that names the brokers and the last trouble with them."""
     reported: list[KafkaError] = []
     settings: dict[str, Any] = {**options, "log_level": 0, "error_cb": reported.append}
-    client = AdminClient(settings)
+    client = open_admin(settings)
     try:
         yield client
     except (KafkaException, TimeoutError) as error:

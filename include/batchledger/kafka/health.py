@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from batchledger.batch import PartitionHealth
 from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_ends, list_offsets
+from batchledger.kafka.requests import (
+    client_options,
+    describe_topic_configs,
+    kafka_call,
+    list_ends,
+    list_offsets,
+    open_admin,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 
 READING_SECONDS = 30.0
@@ -28,7 +35,7 @@ def read_health(
     partitions = sorted(next_offset_by_partition)
     topics = sorted({each.topic for each in partitions})
     with kafka_call(f"look at what is unread of {', '.join(topics)}", options):
-        admin = AdminClient(client_options(options))
+        admin = open_admin(client_options(options))
         config_by_topic = describe_topic_configs(admin, topics)
         starts = list_offsets(admin, partitions, OffsetSpec.earliest())
         ends, watermarks = list_ends(admin, partitions)

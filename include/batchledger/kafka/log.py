@@ -24,6 +24,7 @@ from batchledger.kafka.requests import (
     kafka_call,
     list_ends,
     list_offsets,
+    open_admin,
     split,
     to_kafka,
     wait,
@@ -92,7 +93,7 @@ class KafkaLog:
         return health.read_health(self.options, next_offset_by_partition)
 
     def _admin(self) -> AdminClient:
-        return AdminClient(client_options(self.options))
+        return open_admin(client_options(self.options))
 
 
 def _wait_if_present(future: "Future[Result]") -> Result | None:

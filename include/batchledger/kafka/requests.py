@@ -6,6 +6,7 @@ at once: the client looks each answer up among all that were asked for together,
 """
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from batchledger.offsets import TopicPartition
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 PARTITIONS_IN_REQUEST = 500
+
+_left_behind: list[AdminClient] = []
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,6 +50,29 @@ def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
 def client_options(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of any client: bounded requests, and no log of its own for what our errors say once."""
     return {**options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
+
+
+class _Client(AdminClient):
+    """Ends in a thread of Python's only.
+
+    A client that one of its own threads destroys aborts the process. Its answers arrive in such a thread, where the
+    garbage collector may run, too, and find the client: after an error it is part of a cycle of frames.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(dict(options))
+        self._thread = threading.get_ident()
+
+    def __del__(self) -> None:
+        if threading.get_ident() != self._thread:
+            _left_behind.append(self)
+
+
+def open_admin(options: Mapping[str, Any]) -> AdminClient:
+    """Return a client for questions and orders about topics; it has to live until their answers are there."""
+    # These would have ended in another thread.
+    _left_behind.clear()
+    return _Client(options)
 
 
 def wait(future: "Future[Result]") -> Result:

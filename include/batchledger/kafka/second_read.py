@@ -10,12 +10,12 @@ from itertools import groupby
 from time import monotonic
 
 from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from batchledger.accounting import HoleEvidence
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets
+from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets, open_admin
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 
 READING_SECONDS = 60.0
@@ -29,7 +29,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     topics = sorted({each.topic for each in partitions})
     deadline = monotonic() + reading_seconds(holes)
     with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
-        admin = AdminClient(client_options(options))
+        admin = open_admin(client_options(options))
         configs = describe_topic_configs(admin, topics)
         starts = list_offsets(admin, partitions, OffsetSpec.earliest())
         stable_ends = list_offsets(admin, partitions, OffsetSpec.latest())
