@@ -7,11 +7,10 @@ no decisions: which ranges to take and whether facts are good is decided in the 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from psycopg.types.json import Jsonb
 
 from batchledger.accounting import Balance
 from batchledger.batch import (
@@ -47,6 +46,7 @@ from batchledger.ledger.rows import (
     find_quarantined,
     has_rows,
     insert_batch,
+    insert_checks,
     insert_decision,
     insert_positions,
     insert_ranges,
@@ -295,7 +295,7 @@ class PostgresLedger:
             cursor.execute(
                 "delete from batchledger.check_result where batch_id = %s and attempt = %s", [batch_id, attempt.number]
             )
-            _insert_checks(cursor, attempt, checks)
+            insert_checks(cursor, attempt, checks)
             if state is not BatchState.STAGED:
                 _stamp_attempt(cursor, attempt, "audited_at")
             if state is BatchState.BLOCKED:
@@ -311,7 +311,7 @@ class PostgresLedger:
                 [attempt.batch.batch_id, attempt.number],
             )
             _require_one(cursor, attempt)
-            _insert_checks(cursor, attempt, [refusal])
+            insert_checks(cursor, attempt, [refusal])
             end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, attempt.batch.batch_id)
 
@@ -383,19 +383,6 @@ def _require_running(cursor: Cursor, pipeline: str) -> None:
     pause = find_pause(cursor, pipeline)
     if pause is not None:
         raise paused_by(pause)
-
-
-def _insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
-    of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
-    parameters = [
-        {**of_attempt, **asdict(each), "observed": Jsonb(each.observed), "validation": _as_json(each.validation)}
-        for each in checks
-    ]
-    cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
-
-
-def _as_json(value: Mapping[str, Any] | None) -> Jsonb | None:
-    return None if value is None else Jsonb(value)
 
 
 def _require_one(cursor: Cursor, attempt: Attempt) -> None:

@@ -3,7 +3,8 @@
 The lock of the pipeline's row comes first, that of a batch's row second, wherever both are taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from batchledger.accounting import Balance
 from batchledger.batch import (
+    Attempt,
     Batch,
     BatchState,
     Decision,
@@ -237,3 +239,17 @@ def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange])
         f"meantime; look again with: batchledger plan {pipeline}.",
         pipeline=pipeline,
     )
+
+
+def insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
+    """Store the results of one audit."""
+    of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
+    parameters = [
+        {**of_attempt, **asdict(each), "observed": Jsonb(each.observed), "validation": _as_json(each.validation)}
+        for each in checks
+    ]
+    cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+
+
+def _as_json(value: Mapping[str, Any] | None) -> Jsonb | None:
+    return None if value is None else Jsonb(value)
