@@ -105,10 +105,11 @@ def use_connection(dsn: str) -> Iterator[Connection]:
             yield connection
             connection.rollback()
         return
-    connection = kept.idle.pop(dsn) if dsn in kept.idle else connect(dsn)
-    if not _renew(connection):
-        connection.close()
-        connection = connect(dsn)
+    idle: Connection | None = kept.idle.pop(dsn, None)
+    if idle is not None and not _renew(idle):
+        idle.close()
+        idle = None
+    connection = connect(dsn) if idle is None else idle
     # Each statement is planned for its own values: a batch may have one row or millions.
     connection.prepare_threshold = None
     try:

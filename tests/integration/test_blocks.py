@@ -18,6 +18,7 @@ from batchledger.spark import blocks
 from batchledger.spark.blocks import BlockDecoder
 from batchledger.spark.decode import decode_json
 from batchledger.spark.session import open_connect_session
+from batchledger.spark.tasks import RECORD_SCHEMA
 from tests.unit.test_blocks import DOUBTFUL
 
 COLUMNS = parse_columns(
@@ -26,17 +27,6 @@ COLUMNS = parse_columns(
 )
 DECODER = BlockDecoder(COLUMNS)
 NAMES = [column.name for column in COLUMNS]
-RECORD_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("headers", pa.string()),
-    ]
-)
 
 TEXTS = (
     "", "a", "ä😀", "2026-11-22", "true", "1", "null", "\\", '"', "/", "\x7f", "\u2028", "NaN", "Information", "x: Inf",

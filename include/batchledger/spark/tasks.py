@@ -28,19 +28,10 @@ if TYPE_CHECKING:
 REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
 
 TALLY_COLUMNS = ("_written", "_runs")
-DOUBTFUL_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("headers", pa.string()),
-        ("_written", pa.int64()),
-        ("_runs", pa.string()),
-    ]
-)
+RECORD_SCHEMA = QUARANTINE_SCHEMA.remove(QUARANTINE_SCHEMA.get_field_index("error"))
+"""A record as it was read: what quarantine would keep of it."""
+
+DOUBTFUL_SCHEMA = pa.schema([*RECORD_SCHEMA, ("_written", pa.int64()), ("_runs", pa.string())])
 """What is left to Spark's own decoding: records as they were read. The last row is none, but a tally of the others."""
 
 _SET_ASIDE_COLUMNS = ("_error", "_key", "_value", "_headers")
@@ -143,7 +134,7 @@ class WriteTask:
 class DecodeBlocksTask:
     """First half of a pipeline without a transform: what decodes for sure is written, the rest goes on to Spark.
 
-    Takes the columns of ``DOUBTFUL_SCHEMA`` but the tally's. ``names`` are the columns of staging, in their order.
+    Takes the columns of ``RECORD_SCHEMA``. ``names`` are the columns of staging, in their order.
     """
 
     decoder: BlockDecoder
@@ -197,7 +188,7 @@ class WitnessAndWriteTask:
 
 def _fill(records: pa.RecordBatch) -> pa.RecordBatch:
     """Return doubtful records with the columns of the tally, empty."""
-    columns = [records[name] for name in DOUBTFUL_SCHEMA.names if name not in TALLY_COLUMNS]
+    columns = [records[name] for name in RECORD_SCHEMA.names]
     empty = [pa.nulls(records.num_rows, DOUBTFUL_SCHEMA.field(name).type) for name in TALLY_COLUMNS]
     return pa.RecordBatch.from_arrays([*columns, *empty], schema=DOUBTFUL_SCHEMA)
 
