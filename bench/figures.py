@@ -41,6 +41,11 @@ class Figures:
         figure = self._find(part, subject, measure)
         return None if figure is None else figure.median
 
+    def values(self, part: str, subject: str, measure: str) -> tuple[float, ...]:
+        """One measure's rounds; nothing when it was not taken."""
+        figure = self._find(part, subject, measure)
+        return () if figure is None else figure.values
+
     def total(self, part: str, subject: str, measure: str) -> float | None:
         """The sum of one measure's rounds, for what is counted; None when it was not taken."""
         figure = self._find(part, subject, measure)

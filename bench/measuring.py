@@ -1,7 +1,8 @@
 """What a piece of work takes: wall time, CPU and memory of every process that takes part, WAL.
 
-CPU is the difference of what the processes of a tree have used, those that ended meanwhile included. Memory is looked
-at while the work is done; the peak of a group is that of its processes together.
+CPU is the difference of what the processes of a tree have used, with those that ended meanwhile if their parent has
+waited for them. Spark's daemon waits for none of its Python workers, but ends only those that were idle for a minute.
+Memory is looked at while the work is done; the peak of a group is that of its processes together.
 """
 
 import contextlib

@@ -95,6 +95,8 @@ def _goals_table(verdicts: Sequence[Verdict]) -> str:
         bound = f"≤ {goal.at_most:g}" if goal.at_most is not None else f"≥ {goal.at_least:g}"
         if goal.against is not None:
             bound, measured = f"{bound} x", "—" if each.ratio is None else f"{each.ratio:.2f} x"
+            if len(each.ratios) > 1:
+                measured += f" ({each.ratios[0]:.2f} to {each.ratios[-1]:.2f})"
         else:
             bound = f"≤ {to_text(goal.at_most, goal.unit)}"
             measured = to_text(each.figure, goal.unit)

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 
 from batchledger.stack.jars import fetch_jars, pyspark_folder
 from batchledger.stack.machine import HOST
-from bench.contenders.alone import Alone
 from bench.contenders.contender import Contender, Running, Subject
+from bench.contenders.one_program import OneProgram
 from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, Order
 from bench.process import kill_group, run_program, spawn
 from bench.programs import __file__ as programs
@@ -26,23 +25,26 @@ def start(services: Services) -> Iterator[Running]:
     """Start the JVM and its session."""
     argv, environment = _prepare(services)
     with run_program(services, argv, "available_now", **environment) as program:
-        yield Alone("available_now", program)
+        yield OneProgram("available_now", program)
 
 
-def time_cold_run(services: Services, order: Order) -> float:
-    """Return the seconds of one whole spark-submit that takes what the topic holds, from its start to its exit."""
+@contextmanager
+def cold_run(services: Services, order: Order) -> Iterator[None]:
+    """Start a spark-submit that takes what the topic holds; at the end of the block wait until it is over.
+
+    Raises RuntimeError when it fails.
+    """
     argv, environment = _prepare(services)
     log_file = services.home.log_file("available_now_cold")
     with log_file.open("ab") as log:
-        started = perf_counter()
         process = spawn(services, argv, log, **environment, **{ORDER_VARIABLE: order.to_json()})
         try:
+            yield
             code = process.wait(COLD_SECONDS)
         finally:
             kill_group(process)
     if code != 0:
         raise RuntimeError(f"spark-submit ended with exit code {code}; see {log_file}")
-    return perf_counter() - started
 
 
 def describe() -> Contender:

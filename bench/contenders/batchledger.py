@@ -9,39 +9,30 @@ import yaml
 
 from batchledger.stack.processes import Record
 from bench.contenders.contender import Contender, Running, Subject
-from bench.orders import Done, Order
-from bench.process import Program, run_program
+from bench.contenders.one_program import OneProgram
+from bench.orders import Order
+from bench.process import run_program
 from bench.records import SCHEMA
 from bench.services import Services
 
 
 @dataclass(frozen=True)
-class Batchledger:
-    """See the role. An order's settings are ``delivery`` and ``max_records``."""
+class Batchledger(OneProgram):
+    """See the role. An order's settings are ``delivery`` and ``max_records``.
+
+    A kill meets our own process; the job that it has started goes on in Spark's server, as in real life.
+    """
 
     services: Services
-    program: Program
 
     @property
     def root_by_group(self) -> Mapping[str, int]:
         """Our own process, and Spark's server with its Python workers."""
-        return {"batchledger": self.program.process.pid, "spark": service_pid(self.services, "spark")}
+        return {**super().root_by_group, "spark": service_pid(self.services, "spark")}
 
     def prepare(self, order: Order) -> None:
         """Write the pipeline file."""
         write_pipeline(self.services, order)
-
-    def begin(self, order: Order) -> None:
-        """See the role."""
-        self.program.begin(order)
-
-    def finish(self) -> Done:
-        """See the role."""
-        return self.program.finish()
-
-    def kill(self) -> None:
-        """Our own process; the job that it has started goes on in Spark's server, as in real life."""
-        self.program.kill()
 
 
 def write_pipeline(services: Services, order: Order) -> None:
@@ -69,7 +60,7 @@ def start(services: Services) -> Iterator[Running]:
     """Start the process; the server runs already."""
     argv = (sys.executable, "-m", "bench.programs.run_batches")
     with run_program(services, argv, "run_batches") as program:
-        yield Batchledger(services, program)
+        yield Batchledger("batchledger", program, services)
 
 
 def describe(delivery: str, max_records: int) -> Contender:

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.contenders.alone import Alone
 from bench.contenders.contender import Contender, Running, Subject
+from bench.contenders.one_program import OneProgram
 from bench.process import run_program
 from bench.services import Services
 
@@ -15,7 +15,7 @@ def start(services: Services) -> Iterator[Running]:
     """Start the process."""
     argv = (sys.executable, "-m", "bench.programs.hand_written_loop")
     with run_program(services, argv, "hand_written_loop") as program:
-        yield Alone("loop", program)
+        yield OneProgram("loop", program)
 
 
 def describe() -> Contender:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.contenders.contender import Running, Subject
-from bench.orders import COPY_FILE_VARIABLE, Done, Order
-from bench.process import Program, run_program
+from bench.contenders.one_program import OneProgram
+from bench.orders import COPY_FILE_VARIABLE, Order
+from bench.process import run_program
 from bench.services import Services
 
 TITLE_BY_WORK: Mapping[str, str] = {
@@ -20,32 +21,13 @@ TITLE_BY_WORK: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(OneProgram):
     """See the role."""
-
-    program: Program
-
-    @property
-    def root_by_group(self) -> Mapping[str, int]:
-        """The program."""
-        return {"limits": self.program.process.pid}
 
     def prepare(self, order: Order) -> None:
         """Bring the values into memory where they alone are looked at, and out of it elsewhere."""
         work = "load" if order.settings["work"].startswith("parse") else "forget"
         self.program.carry_out(replace(order, settings={"work": work}))
-
-    def begin(self, order: Order) -> None:
-        """See the role."""
-        self.program.begin(order)
-
-    def finish(self) -> Done:
-        """See the role."""
-        return self.program.finish()
-
-    def kill(self) -> None:
-        """See the role."""
-        self.program.kill()
 
 
 @contextmanager
@@ -53,7 +35,7 @@ def start(services: Services, copy_file: Path) -> Iterator[Running]:
     """Start the process, which carries out all of them."""
     argv = (sys.executable, "-m", "bench.programs.limits")
     with run_program(services, argv, "limits", **{COPY_FILE_VARIABLE: str(copy_file)}) as program:
-        yield Limit(program)
+        yield Limit("limits", program)
 
 
 def describe() -> list[Subject]:

@@ -21,6 +21,7 @@ KAFKA_OPTIONS = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
+    "kafka.fetch.max.wait.ms": "10",
 }
 
 

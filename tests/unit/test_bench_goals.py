@@ -41,6 +41,21 @@ def test_ratio_to_a_peer_decides(
     assert (found.ratio, found.outcome) == (pytest.approx(ratio), outcome)
 
 
+def test_rounds_are_compared_one_by_one() -> None:
+    # The machine was slow in the second round, for both.
+    found = verdict(
+        "hand-written loop", rows_per_second("exactly_once", 120, 60, 99), rows_per_second("loop", 100, 50, 90)
+    )
+    assert (found.ratio, found.ratios) == (pytest.approx(1.2), pytest.approx((1.1, 1.2, 1.2)))
+    assert (found.figure, found.other) == (99, 90)
+
+
+def test_medians_are_compared_where_one_was_measured_more_often() -> None:
+    once = Figure("backlog", "backlog", "rows_per_second", (95.0,))
+    found = verdict("rows/s of a backlog", once, rows_per_second("one_batch", 90, 100, 110, part="backlog"))
+    assert (found.ratio, found.ratios) == (pytest.approx(0.95), ())
+
+
 def test_goal_without_its_figures_is_neither_met_nor_missed() -> None:
     only_ours = rows_per_second("exactly_once", 100.0)
     assert verdict("hand-written loop", only_ours).outcome is Outcome.NOT_MEASURED

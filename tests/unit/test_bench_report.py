@@ -34,6 +34,14 @@ def test_table_names_goal_figure_ratio_and_outcome() -> None:
     assert "| hand-written loop | 3 | 0 | 10,000 |" in text
 
 
+def test_table_gives_the_spread_of_a_ratio() -> None:
+    rounds = Figures.collect(
+        Figure("throughput", subject, "rows_per_second", values)
+        for subject, values in (("exactly_once", (110.0, 90.0, 120.0)), ("loop", (100.0, 100.0, 100.0)))
+    )
+    assert "| 1.10 x (0.90 to 1.20) |" in to_markdown(rounds, judge(rounds), TITLES, ABOUT)
+
+
 def test_table_says_what_was_left_out() -> None:
     assert "Left out of this run: kills." in to_markdown(FIGURES, judge(FIGURES), TITLES, ABOUT)
 

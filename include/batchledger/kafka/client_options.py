@@ -46,6 +46,9 @@ _TUNED_FOR_BULK_READS = {
     "max.poll.records": "20000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "fetch.max.bytes": str(64 * 1024 * 1024),
+    # Spark asks for the ends of the log after each fetch, on the connection on which the client fetches ahead: at the
+    # end of the log the answer waits until that fetch is given up, half a second by default.
+    "fetch.max.wait.ms": "10",
     "request.timeout.ms": "15000",
     "default.api.timeout.ms": "25000",
 }

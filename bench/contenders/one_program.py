@@ -1,4 +1,4 @@
-"""A contender that is one program with nothing beside it."""
+"""A contender whose orders go to one program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from bench.process import Program
 
 
 @dataclass(frozen=True)
-class Alone:
-    """See the role."""
+class OneProgram:
+    """See the role; what differs from a program with nothing beside it overrides."""
 
     group: str
     program: Program
