@@ -19,7 +19,7 @@ from bench.bench import Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
-from bench.parts import airflow_trigger, audit_cost, backlog, bookkeeping, demo, kills, latency, throughput
+from bench.parts import airflow_trigger, audit_cost, backlog, bookkeeping, demo, kills, latency, scaling, throughput
 from bench.records import write_topic
 from bench.services import run_services
 
@@ -95,6 +95,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     kills.PART: measure_kills,
     audit_cost.PART: audit_cost.measure,
     backlog.PART: backlog.measure,
+    scaling.PART: scaling.measure,
     airflow_trigger.PART: airflow_trigger.measure,
     bookkeeping.PART: bookkeeping.measure,
 }

@@ -1,4 +1,4 @@
-"""What a piece of work takes: wall time, CPU and memory of every process that takes part, WAL.
+"""What a piece of work takes: CPU and memory of every process that takes part, WAL, transactions.
 
 CPU is the difference of what the processes of a tree have used, with those that ended meanwhile if their parent has
 waited for them. Spark's daemon waits for none of its Python workers, but ends only those that were idle for a minute.
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import psutil
 import psycopg
@@ -23,13 +22,16 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used between two moments. Bytes of memory are peaks; a program is for example ``spark_java``."""
+    """What was used between two moments. Bytes of memory are peaks; a program is for example ``spark_java``.
 
-    seconds: float
+    ``transactions`` are those that have written anything.
+    """
+
     cpu_seconds_by_group: Mapping[str, float]
     memory_bytes_by_group: Mapping[str, int]
     memory_bytes_by_program: Mapping[str, int]
     wal_bytes: int
+    transactions: int
 
     @property
     def cpu_seconds(self) -> float:
@@ -87,18 +89,23 @@ def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
         connection.execute("checkpoint")
         memory, stopping = Memory(), threading.Event()
         watcher = threading.Thread(target=memory.watch, args=(root_by_group, stopping), daemon=True)
-        before, wal, started = _cpu_by_group(root_by_group), _wal_position(connection), perf_counter()
+        before, (wal, transaction) = cpu_by_group(root_by_group), _positions(connection)
         watcher.start()
         try:
             yield meter
         finally:
-            seconds = perf_counter() - started
             stopping.set()
             watcher.join()
-        after = _cpu_by_group(root_by_group)
+        after = cpu_by_group(root_by_group)
         cpu = {group: after[group] - before[group] for group in root_by_group}
-        wal_bytes = _wal_position(connection) - wal
-        meter.usage = Usage(seconds, cpu, memory.peak_by_group, memory.peak_by_program, wal_bytes)
+        wal_now, transaction_now = _positions(connection)
+        meter.usage = Usage(
+            cpu,
+            memory.peak_by_group,
+            memory.peak_by_program,
+            wal_bytes=wal_now - wal,
+            transactions=transaction_now - transaction,
+        )
 
 
 def list_tree(pid: int) -> list[psutil.Process]:
@@ -110,7 +117,8 @@ def list_tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _cpu_by_group(root_by_group: Mapping[str, int]) -> dict[str, float]:
+def cpu_by_group(root_by_group: Mapping[str, int]) -> dict[str, float]:
+    """Return the CPU seconds that the processes of each group have used so far."""
     return {group: sum(map(_cpu_seconds, list_tree(pid))) for group, pid in root_by_group.items()}
 
 
@@ -137,6 +145,9 @@ def _memory_by_program(group: str, processes: Sequence[psutil.Process]) -> "Coun
     return found
 
 
-def _wal_position(connection: "psycopg.Connection[tuple[object, ...]]") -> int:
-    row = connection.execute("select pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
-    return int(str(row[0])) if row else 0
+def _positions(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[int, int]:
+    """Where the log ends, and the number of the next transaction that writes; this one takes no number."""
+    row = connection.execute(
+        "select pg_current_wal_lsn() - '0/0'::pg_lsn, pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+    ).fetchone()
+    return (int(str(row[0])), int(str(row[1]))) if row else (0, 0)

@@ -47,8 +47,8 @@ def to_record(number: int, timestamp_ms: int = 0) -> Record:
     return Record(str(number % DEVICES).encode(), describe(number), timestamp_ms)
 
 
-def write_topic(services: Services, count: int, name: str = TOPIC) -> Topic:
-    """Create the topic and write ``count`` records."""
+def write_topic(services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS) -> Topic:
+    """Create the topic and write ``count`` records; every partition has some, where there are as many devices."""
     value_bytes = 0
 
     def records() -> Iterator[Record]:
@@ -58,11 +58,11 @@ def write_topic(services: Services, count: int, name: str = TOPIC) -> Topic:
             value_bytes += len(record.value)
             yield record
 
-    create_topic(services, name)
-    produce(services.kafka_options, name, PARTITIONS, records(), lambda sent: None)
-    return Topic(name, find_ends(services.kafka_options, name, PARTITIONS), value_bytes)
+    create_topic(services, name, partitions)
+    produce(services.kafka_options, name, partitions, records(), lambda sent: None)
+    return Topic(name, find_ends(services.kafka_options, name, partitions), value_bytes)
 
 
-def create_topic(services: Services, name: str) -> None:
+def create_topic(services: Services, name: str, partitions: int = PARTITIONS) -> None:
     """Create an empty topic."""
-    ensure_topic(services.kafka_options, name, PARTITIONS, {})
+    ensure_topic(services.kafka_options, name, partitions, {})

@@ -55,8 +55,17 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _latency_table(figures, titles),
         _kills_table(figures, titles),
         _steps_table(figures, "throughput", "exactly_once", "where the time of a batch goes"),
-        _steps_table(figures, "airflow", "warm_trigger", "where the time of a warm trigger goes"),
+        _steps_table(
+            figures,
+            "airflow",
+            "warm_trigger",
+            "where the time of a warm trigger goes, up to the end of its task publish",
+        ),
+        _steps_table(figures, "demo", "demo", "before make demo: the services, from nothing"),
         _audit_table(figures),
+        _cpu_table(figures),
+        _scaling_table(figures),
+        _airflow_table(figures),
     ]
     if about.left_out:
         sections.append(f"Left out of this run: {', '.join(about.left_out)}.")
@@ -163,3 +172,37 @@ def _audit_table(figures: Figures) -> str:
         audit, share = (figures.median("audit", subject, measure) for measure in ("seconds", "share_of_rest"))
         rows.append([subject, to_text(audit, "s"), to_text(share, "%")])
     return table(["audit of one batch", "time", "audit / rest"], rows)
+
+
+def _cpu_table(figures: Figures) -> str:
+    suffix = "_cpu_per_million"
+    rows = [
+        [each.measure.removesuffix(suffix), f"{each.median:.2f} s"]
+        for each in figures.all
+        if (each.part, each.subject) == ("throughput", "exactly_once") and each.measure.endswith(suffix)
+    ]
+    return table(["CPU of a million rows, exactly_once", "median"], rows)
+
+
+def _scaling_table(figures: Figures) -> str:
+    units = {"seconds": "s", "stage_seconds": "s", "cpu_seconds": "s", "wal_bytes": "", "transactions": ""}
+    rows = [
+        [subject, *(_short_of(figures.median("scaling", subject, measure), unit) for measure, unit in units.items())]
+        for subject in figures.subjects("scaling")
+    ]
+    return table(["a batch of ten records a partition", "time", "stage", "CPU", "WAL bytes", "transactions"], rows)
+
+
+def _airflow_table(figures: Figures) -> str:
+    run, idle = (
+        figures.median("airflow", "airflow", measure) for measure in ("cpu_of_a_run", "cpu_of_a_second_without_work")
+    )
+    if run is None or idle is None:
+        return ""
+    rows = [["a run of six tasks, with our own Python in them", to_text(run, "s")]]
+    rows += [["a second without work", to_text(idle, "s")]]
+    return table(["CPU of Airflow's components", "median"], rows)
+
+
+def _short_of(value: float | None, unit: str) -> str:
+    return to_text(value, unit) if unit or value is None else f"{value:,.0f}"

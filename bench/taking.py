@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
+from bench.bench import Bench
 from bench.contenders.batchledger import service_pid
 from bench.contenders.contender import Running, Subject
 from bench.measuring import KAFKA, POSTGRES, Usage, measure
@@ -10,6 +11,8 @@ from bench.orders import Done, Order
 from bench.records import Topic
 from bench.services import Services
 from bench.target import count_rows, fresh_table, read_digest
+
+WARM_UPS = 4
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,16 @@ def take(services: Services, subject: Subject, running: Running, topic: Topic) -
         if subject.writes and rows != topic.records:
             raise RuntimeError(f"{subject.title} left {rows:,} rows of {topic.records:,}: nothing was killed")
     return Taken(topic, done, meter.result())
+
+
+def warm_up(bench: Bench, subject: Subject, running: Running) -> None:
+    """Let a contender take the whole topic again and again.
+
+    A JVM compiles what it does often: it takes the topic for the fifth time in half the time of the first.
+    """
+    for number in range(WARM_UPS):
+        bench.say(f"warming up, {number + 1} of {WARM_UPS}: {subject.title}")
+        take(bench.services, subject, running, bench.topic)
 
 
 def take_and_read(services: Services, subject: Subject, running: Running, topic: Topic) -> str:

@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from batchledger.stack.jars import fetch_jars, pyspark_folder
 from batchledger.stack.machine import HOST
+from batchledger.stack.spark_connect import CONSUMER_CACHES, JAVA_OPTIONS
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
 from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, Order
@@ -29,22 +30,26 @@ def start(services: Services) -> Iterator[Running]:
 
 
 @contextmanager
-def cold_run(services: Services, order: Order) -> Iterator[None]:
+def cold_run(services: Services, order: Order) -> Iterator[Callable[[], None]]:
     """Start a spark-submit that takes what the topic holds; at the end of the block wait until it is over.
 
-    Raises RuntimeError when it fails.
+    Lends what raises RuntimeError once it has failed; so does the end of the block.
     """
     argv, environment = _prepare(services)
     log_file = services.home.log_file("available_now_cold")
     with log_file.open("ab") as log:
         process = spawn(services, argv, log, **environment, **{ORDER_VARIABLE: order.to_json()})
+
+        def require_alive() -> None:
+            if process.poll():
+                raise RuntimeError(f"spark-submit ended with exit code {process.returncode}; see {log_file}")
+
         try:
-            yield
-            code = process.wait(COLD_SECONDS)
+            yield require_alive
+            process.wait(COLD_SECONDS)
+            require_alive()
         finally:
             kill_group(process)
-    if code != 0:
-        raise RuntimeError(f"spark-submit ended with exit code {code}; see {log_file}")
 
 
 def describe() -> Contender:
@@ -64,10 +69,12 @@ def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
         "spark.driver.bindAddress": HOST,
         "spark.driver.host": HOST,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, [*fetch_jars(services.home, "spark"), *driver])),
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.local.dir": folder / "tmp",
         "spark.sql.warehouse.dir": folder / "warehouse",
         "spark.sql.session.timeZone": "UTC",
+        **CONSUMER_CACHES,
     }
     (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     shutil.copy(services.home.local / "spark" / "log4j2.properties", folder)

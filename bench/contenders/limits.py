@@ -25,9 +25,9 @@ class Limit(OneProgram):
     """See the role."""
 
     def prepare(self, order: Order) -> None:
-        """Bring the values into memory where they alone are looked at, and out of it elsewhere."""
-        work = "load" if order.settings["work"].startswith("parse") else "forget"
-        self.program.carry_out(replace(order, settings={"work": work}))
+        """Bring the values into memory where they alone are looked at."""
+        if order.settings["work"].startswith("parse"):
+            self.program.carry_out(replace(order, settings={"work": "load"}))
 
 
 @contextmanager

@@ -13,15 +13,18 @@ from urllib.parse import quote
 from batchledger.airflow_api import AirflowApi
 from batchledger.kafka.admin import find_ends
 from batchledger.kafka.producer import produce
+from batchledger.stack import local_stack
 from bench.bench import Bench
 from bench.contenders import available_now, batchledger
 from bench.figures import Figure, describe
+from bench.measuring import cpu_by_group
 from bench.orders import Order
 from bench.records import PARTITIONS, create_topic, to_record
 from bench.target import fresh_table, watching
 
 PART = "airflow"
 WARM, COLD = "warm_trigger", "cold_available_now"
+AIRFLOW = "airflow"
 RECORDS = 10_000
 # A JVM compiles what it does often. A platform that is in use has done this many times.
 WARM_UPS = 10
@@ -30,6 +33,7 @@ PARSE_SECONDS = 180.0
 RUN_SECONDS = 300.0
 SECONDS_BETWEEN_LOOKS = 0.02
 SECONDS_BETWEEN_QUESTIONS = 0.5
+IDLE_SECONDS = 20.0
 TAIL_PAGES = 500
 
 
@@ -45,13 +49,20 @@ def measure(bench: Bench) -> Iterator[Figure]:
     with fresh_table(bench.services.dsn, WARM), bench.services.airflow() as airflow:
         airflow.wait_until_known(WARM, PARSE_SECONDS)
         airflow.unpause(WARM)
-        for number in range(-WARM_UPS, bench.rounds):
+        for _ in range(WARM_UPS):
+            _time_trigger(bench, airflow)
+        idle_cpu = _measure_idle_cpu(bench)
+        for number in range(bench.rounds):
+            cpu_before, started = _airflow_cpu(bench), time.time()
             hops = _time_trigger(bench, airflow)
-            if number >= 0:
-                bench.say(f"warm trigger, round {number + 1} of {bench.rounds}: {hops['seconds']:.2f} s until visible")
-                yield from describe(PART, WARM, **hops)
+            cpu = _airflow_cpu(bench) - cpu_before - idle_cpu * (time.time() - started)
+            bench.say(f"warm trigger, round {number + 1} of {bench.rounds}: {hops['seconds']:.2f} s until visible")
+            yield from describe(PART, WARM, **hops)
+            yield from describe(PART, AIRFLOW, cpu_of_a_run=cpu, cpu_of_a_second_without_work=idle_cpu)
     create_topic(bench.services, COLD)
     _produce(bench, COLD)
+    # Broker and database have just been started: the first run, which is not counted, meets them cold.
+    _time_cold(bench, -1)
     for number in range(bench.rounds):
         seconds = _time_cold(bench, number)
         bench.say(f"cold spark-submit, round {number + 1} of {bench.rounds}: {seconds:.1f} s")
@@ -90,6 +101,19 @@ def _time_trigger(bench: Bench, airflow: AirflowApi) -> dict[str, float]:
     return {"seconds": visible - posted, **find_hops(posted, run_started, times)}
 
 
+def _measure_idle_cpu(bench: Bench) -> float:
+    """Return the CPU seconds of a second in which Airflow has nothing to do."""
+    before = _airflow_cpu(bench)
+    time.sleep(IDLE_SECONDS)
+    return (_airflow_cpu(bench) - before) / IDLE_SECONDS
+
+
+def _airflow_cpu(bench: Bench) -> float:
+    """What all of Airflow's components have used so far, tasks included."""
+    roots = {name: batchledger.service_pid(bench.services, name) for name in local_stack.AIRFLOW_SERVICES}
+    return sum(cpu_by_group(roots).values())
+
+
 def _time_cold(bench: Bench, number: int) -> float:
     """One spark-submit that takes a topic with as many records; the seconds from its start until all are seen."""
     subject = available_now.describe().subject
@@ -97,8 +121,13 @@ def _time_cold(bench: Bench, number: int) -> float:
     order = Order(f"{COLD}_{number}", COLD, COLD, ends, subject.settings)
     with fresh_table(bench.services.dsn, COLD), watching(bench.services.dsn, COLD, TAIL_PAGES) as watch:
         started = time.time()
-        with available_now.cold_run(bench.services, order):
-            _wait_until(lambda: watch.look() == ends, SECONDS_BETWEEN_LOOKS)
+        with available_now.cold_run(bench.services, order) as require_alive:
+
+            def is_there() -> bool:
+                require_alive()
+                return watch.look() == ends
+
+            _wait_until(is_there, SECONDS_BETWEEN_LOOKS)
             return time.time() - started
 
 

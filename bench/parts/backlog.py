@@ -6,7 +6,7 @@ from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure, describe
 from bench.records import write_topic
-from bench.taking import Taken, take
+from bench.taking import Taken, take, warm_up
 
 PART = "backlog"
 BATCHES = 10
@@ -19,7 +19,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     backlog = write_topic(bench.services, batch_records * BATCHES, "backlog")
     contender = batchledger.describe("exactly_once", batch_records)
     with contender.start(bench.services) as running:
-        take(bench.services, contender.subject, running, bench.warm_up)
+        warm_up(bench, contender.subject, running)
         for number in range(bench.rounds):
             taken = take(bench.services, contender.subject, running, bench.topic)
             bench.say(f"one batch, round {number + 1} of {bench.rounds}: {taken.rows_per_second:,.0f} rows/s")

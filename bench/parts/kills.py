@@ -127,6 +127,8 @@ def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: flo
     growth.wait(finished)
     time.sleep(delay)
     was_writing = not finished.is_set()
+    if was_writing and not waiting.is_alive():
+        raise RuntimeError("the process ended by itself before it was killed; its log in .local/bench/log says why")
     running.kill()
     waiting.join()
     return was_writing

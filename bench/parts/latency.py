@@ -21,7 +21,7 @@ from bench.bench import Bench
 from bench.contenders.contender import Contender
 from bench.figures import Figure, describe
 from bench.records import PARTITIONS, Topic, create_topic, to_record
-from bench.taking import new_order, take
+from bench.taking import new_order, warm_up
 from bench.target import fresh_table, watching
 
 PART = "latency"
@@ -45,7 +45,7 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
     """Yield p50 and p99 of every contender and round."""
     for contender in contenders:
         with contender.start(bench.services) as running:
-            take(bench.services, contender.subject, running, bench.warm_up)
+            warm_up(bench, contender.subject, running)
             for number in range(bench.rounds):
                 name = f"latency_{contender.subject.name}_{number}"
                 topic = _plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))

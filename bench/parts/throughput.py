@@ -13,7 +13,7 @@ from bench.contenders import batchledger, limits
 from bench.contenders.contender import Contender, Running, Subject
 from bench.figures import Figure, describe
 from bench.orders import Order
-from bench.taking import Taken, new_order, take, take_and_read
+from bench.taking import Taken, new_order, take, take_and_read, warm_up
 from bench.target import fresh_table, identify
 
 PART = "throughput"
@@ -31,13 +31,11 @@ def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool)
         entries: list[tuple[str, Subject, Running]] = []
         digests: dict[str, str] = {}
         for contender in contenders:
-            bench.say(f"starting and warming up: {contender.subject.title}")
             running = stack.enter_context(contender.start(bench.services))
             digests[take_and_read(bench.services, contender.subject, running, bench.warm_up)] = contender.subject.title
             if len(digests) > 1:
                 raise RuntimeError(f"these do not write the same rows: {' and '.join(digests.values())}")
-            # A JVM compiles what it does often: the first topic takes twice as long as the fifth.
-            take(bench.services, contender.subject, running, bench.topic)
+            warm_up(bench, contender.subject, running)
             entries.append((PART, contender.subject, running))
         if with_limits:
             file = _write_copy_file(bench)
@@ -69,6 +67,7 @@ def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
         cpu_seconds_per_million=taken.usage.cpu_seconds / millions,
         peak_memory_bytes=taken.usage.memory_bytes,
         wal_bytes_per_row=taken.usage.wal_bytes / taken.topic.records,
+        **{f"{group}_cpu_per_million": cpu / millions for group, cpu in taken.usage.cpu_seconds_by_group.items()},
         **steps,
     )
     if "audit" in taken.done.seconds_by_step:

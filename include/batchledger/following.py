@@ -95,8 +95,9 @@ class Follower:
                 except BatchledgerError:
                     # A database that is down for a moment: the next look tells more.
                     continue
-                now = self.clock()
-                rest = max(self.interval_seconds, REST_FOR_EACH_SECOND * (now - begun_at))
+                finally:
+                    now = self.clock()
+                    rest = max(self.interval_seconds, REST_FOR_EACH_SECOND * (now - begun_at))
                 progress, looked_at = progress.advance(reading, now - looked_at), now
                 if over.is_set():
                     return

@@ -265,7 +265,7 @@ def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, 
     )
     batch = platform.ledger.load_batch(batch_id)
     try:
-        with follow(Attempt(batch, batch.attempt + 1, run), partial(_look_at_job, platform, batch_id, run)):
+        with follow(Attempt(batch, batch.attempt + 1, run), partial(_look_at_job, platform, batch, run)):
             hook.submit(str(STAGE_JOB))
     except FileNotFoundError as error:
         raise SetupError(
@@ -277,10 +277,10 @@ def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, 
     return platform.ledger.load_batch(batch_id)
 
 
-def _look_at_job(platform: Platform, batch_id: int, run: str) -> Reading:
-    """Return what the job has read so far; nothing before it has opened its attempt."""
-    batch = platform.ledger.load_batch(batch_id)
-    if batch.attempt_run != run:
+def _look_at_job(platform: Platform, before: Batch, run: str) -> Reading:
+    """Return what the job has read so far; nothing before it has opened an attempt that the batch did not have."""
+    batch = platform.ledger.load_batch(before.batch_id)
+    if batch.attempt == before.attempt or batch.attempt_run != run:
         return Reading(0)
     return look_at_reading(platform, Attempt(batch, batch.attempt, run))
 

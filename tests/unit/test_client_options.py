@@ -31,6 +31,7 @@ def test_consumer_is_tuned_for_bulk_reads_and_a_pipeline_may_tune_it_otherwise()
     assert options["kafka.max.poll.records"] == "5"
     assert options["kafka.max.partition.fetch.bytes"] == str(16 * 1024 * 1024)
     assert options["kafka.fetch.max.wait.ms"] == "10"
+    assert "kafka.fetch.max.wait.ms" not in to_spark_options(PLAIN, {"fetch.min.bytes": "1000000"})
 
 
 @pytest.mark.parametrize(

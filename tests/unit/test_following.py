@@ -15,16 +15,24 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from batchledger import following, plans, run_batch
+from batchledger import following, plans, run_batch, wiring
 from batchledger.batch import Attempt, BatchState
+from batchledger.config import PipelineConfig
+from batchledger.connections import Connection
 from batchledger.errors import ServiceUnavailableError, StagingError
 from batchledger.following import Follower, Look, Tell, log_progress
 from batchledger.pipeline import look_at_reading
 from batchledger.progress import Progress, Reading
+from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.work import ROW_SCHEMA
-from tests.fakes.world import ORDERS_0, ORDERS_1, World
+from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World
 from tests.support import wait_until
+
+CONFIG = PipelineConfig.model_validate(
+    {"name": PIPELINE, "source": {"topics": ["orders"], "schema": "message_id string"}, "sink": {"table": "orders"}}
+)
+SUBMIT_HOOK = "airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook"
 
 
 @dataclass
@@ -293,3 +301,33 @@ def test_the_stage_step_is_followed_with_its_attempt_and_the_others_are_not(worl
     assert batch is not None
     assert batch.state is BatchState.PUBLISHED
     assert seen == [(1, BatchState.PLANNED)]
+
+
+def test_what_a_killed_stage_job_has_read_is_not_told_of_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By spark-submit. Airflow retries under the same run id, and the new job takes a while to open its attempt."""
+    platform = world.process()
+    told: list[Reading] = []
+    batch = plans.plan(platform, "run")
+    assert batch is not None
+    killed = world.process(crash=CrashOnce("staging_sealed"))
+    with pytest.raises(SimulatedCrashError):
+        run_batch.stage(killed, batch.batch_id, "run")
+    assert look_at_reading(platform, Attempt(batch, 1, "run")) == Reading(1000)
+
+    @contextmanager
+    def follow(_: Attempt, look: Look) -> Iterator[None]:
+        told.append(look())
+        yield
+        told.append(look())
+
+    def submit(_: object, __: str) -> None:
+        told.append(Reading(-1))
+        platform.ledger.open_attempt(batch.batch_id, "run")
+
+    monkeypatch.setattr(wiring, "load_connection", lambda name: Connection(name, "spark"))
+    monkeypatch.setattr(f"{SUBMIT_HOOK}.__init__", lambda *_, **__: None)
+    monkeypatch.setattr(f"{SUBMIT_HOOK}.submit", submit)
+    wiring.choose_stage_step(CONFIG, follow)(platform, batch.batch_id, "run")
+    assert told == [Reading(0), Reading(-1), Reading(0)]

@@ -100,6 +100,9 @@ def to_spark_options(connection_options: Mapping[str, str], consumer_options: Ma
     if "sasl.mechanism" in connection_options:
         java["sasl.jaas.config"] = _login_module(connection_options)
     java = {**_TUNED_FOR_BULK_READS, **java, **consumer_options}
+    if "fetch.min.bytes" in consumer_options and "fetch.max.wait.ms" not in consumer_options:
+        # Who asks for more bytes at once wants to wait for them.
+        del java["fetch.max.wait.ms"]
     return {f"kafka.{option}": value for option, value in java.items()}
 
 

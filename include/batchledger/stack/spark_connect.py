@@ -17,6 +17,16 @@ _SETTINGS_FRAME = b"\4"
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FRAME + b"\0\0\0\0\0"
 _REDACTED_WORDS = "secret|password|passwd|token|jaas|access[.]?key"
 
+# Each batch has consumers of its own. Kept for Spark's five minutes, they would fill the heap with what they had
+# fetched and did not need.
+CONSUMER_CACHES = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
+JAVA_OPTIONS = "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000"
+
 LOG_PROPERTIES = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -55,7 +65,7 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.driver.bindAddress": HOST,
         "spark.driver.host": HOST,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.driver.extraJavaOptions": "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": ports.spark,
         "spark.ui.enabled": "false",
@@ -63,12 +73,7 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.sql.warehouse.dir": folder / "warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.worker.reuse": "true",
-        # Each batch has consumers of its own. Kept for Spark's five minutes, they would fill the heap with what they
-        # had fetched and did not need.
-        "spark.kafka.consumer.cache.timeout": "1s",
-        "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
-        "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+        **CONSUMER_CACHES,
         "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
         "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
     }
