@@ -15,7 +15,7 @@ from rich.markdown import Markdown
 
 from bench import report
 from bench.about import About
-from bench.bench import Bench, Say
+from bench.bench import RECORDS, ROUNDS, Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
@@ -23,8 +23,8 @@ from bench.parts import airflow_trigger, audit_cost, backlog, bookkeeping, demo,
 from bench.records import write_topic
 from bench.services import run_services
 
-RECORDS, RECORDS_IF_SMALL = 2_000_000, 100_000
-ROUNDS, ROUNDS_IF_SMALL = 5, 1
+RECORDS_IF_SMALL = 100_000
+ROUNDS_IF_SMALL = 1
 WARM_UP_RECORDS, WARM_UP_RECORDS_IF_SMALL = 200_000, 20_000
 KILLED_RECORDS, KILLED_RECORDS_IF_SMALL = 200_000, 50_000
 
@@ -155,6 +155,8 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console, started = Console(), time.monotonic()
     settings = Settings.choose(scale, records, rounds)
+    if publish and (settings != Settings.choose(Scale.FULL, None, None) or only):
+        raise typer.BadParameter("what is published is a whole run: all parts, with all their records and rounds")
     chosen = choose_parts(only, is_small=settings.is_small)
 
     def say(text: str) -> None:

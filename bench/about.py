@@ -10,6 +10,7 @@ from typing import Self
 import psutil
 
 from batchledger.stack.defaults import KAFKA_VERSION, POSTGRES_VERSION, SPARK_VERSION
+from bench.bench import RECORDS, ROUNDS
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class About:
     def taken(self) -> str:
         """How often everything was measured, in words."""
         return "one round" if self.rounds == 1 else f"medians of {self.rounds}"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the goals can be expected to be met."""
+        return self.records >= RECORDS and self.rounds >= ROUNDS
 
     @classmethod
     def now(cls, records: int, rounds: int, parts: Sequence[str], left_out: Sequence[str]) -> Self:

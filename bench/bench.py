@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from bench.records import Topic
 from bench.services import Services
 
+RECORDS, ROUNDS = 2_000_000, 5
+"""Of a whole run, to which the goals belong."""
+
 Say = Callable[[str], None]
 """Is told in a few words what was measured, or what comes next."""
 

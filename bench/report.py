@@ -49,6 +49,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
     durable = "fsync and synchronous_commit are on for everybody"
     taken = f"{about.records:,} records, {about.taken}, taken at {about.taken_at}"
     sections = [
+        "" if about.is_full else "A small run, in which goals are missed that a whole one meets.",
         f"{about.machine}; {about.versions}; {taken}. {durable}.",
         _goals_table(verdicts),
         _contenders_table(figures, titles),
@@ -125,8 +126,11 @@ def _contenders_table(figures: Figures, titles: Titles) -> str:
         "WAL bytes / row": ("wal_bytes_per_row", "", 1),
     }
     rows = []
+    # They were measured in an order of chance.
+    place_by_subject = {subject: place for place, subject in enumerate(titles)}
     for part in ("throughput", "limits"):
-        for subject in figures.subjects(part):
+        measured = figures.subjects(part)
+        for subject in sorted(measured, key=lambda each: place_by_subject.get(each, len(titles))):
             found = [(figures.median(part, subject, measure), unit, by) for measure, unit, by in columns.values()]
             cells = ["—" if value is None else f"{_short(value / by)}{unit}" for value, unit, by in found]
             rows.append([titles.get(subject, subject), *cells])

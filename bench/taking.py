@@ -54,8 +54,9 @@ def warm_up(bench: Bench, subject: Subject, running: Running) -> None:
 
     A JVM compiles what it does often: it takes the topic for the fifth time in half the time of the first.
     """
-    for number in range(WARM_UPS):
-        bench.say(f"warming up, {number + 1} of {WARM_UPS}: {subject.title}")
+    times = 1 if bench.is_small else WARM_UPS
+    for number in range(times):
+        bench.say(f"warming up, {number + 1} of {times}: {subject.title}")
         take(bench.services, subject, running, bench.topic)
 
 

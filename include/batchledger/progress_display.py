@@ -44,7 +44,11 @@ def choose_follow(console: Console) -> Follow:
 @contextmanager
 def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
     """Show one line with a bar as wide as there is room for; log lines on the same console appear above it."""
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[text]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None, finished_style="bar.complete"),
+        TextColumn("{task.fields[text]}"),
+    )
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
         bar = bars.add_task(attempt.batch.label, total=count_offsets(attempt.batch.ranges), text="")
 

@@ -93,7 +93,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
             raise fenced_by(found, attempt) from error
         platform.ledger.mark_failed(attempt, str(error))
         raise
-    logger.info("%s attempt %d staged: %d rows", batch.label, attempt.number, staged.reported_rows)
+    logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
     platform.crash("staged")
     return platform.ledger.load_batch(batch_id)
 

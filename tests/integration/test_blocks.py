@@ -44,6 +44,9 @@ MOMENTS = (
     "2026-11-22T01:02:03.1234567", "2026-11-22", "2026-11-22T01:02", "2026-11-22T24:00:00", "2026-11-22T23:59:60",
     "2026-02-29", "2024-02-29", "1000-01-01", "1582-10-10", "1582-10-10 00:00:00", "0999-12-31", "9999-12-31T23:59:59",
     "+10000-01-01", "2026-11-22 01:02:03 ", " 2026-11-22", "2026-11-22T01:02:03+01:00", "2026-11-22 01:02:03 UTC",
+    "2026-11-22T01:02:03-00:00", "2026-11-22T01:02:03+14:59", "2026-11-22T01:02:03-15:00", "2026-11-22T01:02:03+18:00",
+    "2026-11-22T01:02:03+19:00", "2026-11-22T01:02:03+0100", "2026-11-22T01:02:03+1:00", "2026-11-22T01:02:03+01",
+    "9999-12-31T23:59:59-14:00", "1000-01-01T00:00:00+14:00", "1582-10-15T00:00:00.5+02:00",
     "1969-12-31T23:59:59.999999", "2026-3-1", "20261122", "epoch", "now",
 )  # fmt: skip
 
@@ -64,7 +67,10 @@ FITTING: Mapping[str, Callable[[Random], Any]] = {
     "number": lambda random: random.randint(-(2**31), 2**31 - 1),
     "large": lambda random: random.randint(-(2**63), 2**63 - 1),
     "share": lambda random: random.choice((random.random(), struct.unpack("d", random.randbytes(8))[0])),
-    "moment": lambda random: str(datetime(1000, 1, 1) + timedelta(microseconds=random.randrange(2 * 10**17))),  # noqa: DTZ001
+    "moment": lambda random: (
+        f"{datetime(1000, 1, 1) + timedelta(microseconds=random.randrange(2 * 10**17))}"  # noqa: DTZ001
+        f"{random.choice(('', 'Z', '+00:00', '-00:00', '+14:00', '-03:30', '+05:45'))}"
+    ),
     "day": lambda random: str(date(1000, 1, 1) + timedelta(days=random.randrange(3_000_000))),
     "is_new": lambda random: random.random() < 0.5,
 }

@@ -1,5 +1,6 @@
 """What a run writes: tables that say what is missing, and a picture."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from bench.about import About
@@ -32,6 +33,12 @@ def test_table_names_goal_figure_ratio_and_outcome() -> None:
     assert goal.endswith("| ≥ 1 x | 1.10 x | 330,000 rows/s / 300,000 rows/s | met |")
     assert "| Batchledger, exactly_once, with audit | 330,000 | — | 5.2 | — | — |" in text
     assert "| hand-written loop | 3 | 0 | 10,000 |" in text
+
+
+def test_table_of_a_small_run_says_that_its_goals_mean_little() -> None:
+    small = replace(ABOUT, records=100_000)
+    assert to_markdown(FIGURES, judge(FIGURES), TITLES, small).startswith("A small run")
+    assert not to_markdown(FIGURES, judge(FIGURES), TITLES, ABOUT).startswith("A small run")
 
 
 def test_table_gives_the_spread_of_a_ratio() -> None:

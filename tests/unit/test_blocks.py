@@ -40,6 +40,23 @@ def test_objects_become_rows_in_their_order_and_what_they_lack_is_null() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "hour", "minute"),
+    [
+        ("2026-11-22T12:00:00", 12, 0),
+        ("2026-11-22T12:00:00Z", 12, 0),
+        ("2026-11-22T12:00:00+00:00", 12, 0),
+        ("2026-11-22 12:00:00.000+01:00", 11, 0),
+        ("2026-11-22T12:00:00-03:30", 15, 30),
+    ],
+)
+def test_moment_is_read_in_the_zone_that_it_names(written: str, hour: int, minute: int) -> None:
+    rows, is_sure = decode(f'{{"moment":"{written}"}}'.encode(), b'{"moment":"2026-11-22T01:00:00"}', b"{}")
+    assert is_sure == [True] * 3
+    moments = [row["moment"] for row in rows]
+    assert moments == [datetime(2026, 11, 22, hour, minute, tzinfo=UTC), datetime(2026, 11, 22, 1, tzinfo=UTC), None]
+
+
 DOUBTFUL = {
     "a tombstone": None,
     "nothing": b"",
@@ -60,7 +77,7 @@ DOUBTFUL = {
     "a zero with a sign": b'{"share":-0}',
     "an unknown field that is no number": b'{"unknown": -Inf}',
     "a moment in another form": b'{"moment":"2026-11-22"}',
-    "a moment in another zone": b'{"moment":"2026-11-22T00:00:00+01:00"}',
+    "a moment in no known zone": b'{"moment":"2026-11-22T00:00:00+15:00"}',
     "a day that no calendar has": b'{"day":"2026-02-30"}',
     "a year before 1000": b'{"day":"0900-01-01"}',
     "objects in objects": b'{"unknown":' + b'{"a":' * 2000 + b"1" + b"}" * 2000 + b"}",

@@ -13,6 +13,7 @@ inside of a string a newline is refused. So no object crosses a line, and each l
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +38,13 @@ _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
 _DAY = r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _SURE_DATE = f"^{_DAY}$"
-_SURE_TIMESTAMP = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z?$"
+# No clock is more than 14 hours from UTC; Spark goes up to 18.
+_ZONE = "(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])"
+_SURE_TIMESTAMP = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{_ZONE}?$"
 
-_MICROSECONDS = pa.timestamp("us")
+# In its own zone the last day of 9999 may end in the year after, which clients cannot represent.
+_LATEST = pa.scalar(datetime.max.replace(tzinfo=UTC), pa.timestamp("us", "UTC"))
+
 _PARSED_AS = {
     "string": pa.string(),
     "boolean": pa.bool_(),
@@ -174,7 +179,13 @@ def _settle(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
             return values.cast(pa.date32())
         case "timestamp":
             _require_form(values, _SURE_TIMESTAMP)
-            return pc.assume_timezone(pc.utf8_rtrim(values, "Z").cast(_MICROSECONDS), "UTC")
+            # A moment without a zone is of UTC, Spark's session time zone.
+            has_zone = pc.match_substring_regex(values, f"{_ZONE}$")
+            zoned = pc.if_else(has_zone, values, pc.binary_join_element_wise(values, "Z", ""))
+            moments = zoned.cast(to_arrow_type("timestamp"))
+            if pc.any(pc.greater(moments, _LATEST)).as_py():
+                raise _DoubtfulError
+            return moments
         case _:
             return values
 
