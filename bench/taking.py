@@ -12,7 +12,7 @@ from bench.records import Topic
 from bench.services import Services
 from bench.target import count_rows, fresh_table, read_digest
 
-WARM_UPS = 4
+WARM_UPS = 3
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ PART = "latency"
 RECORDS_PER_SECOND = 2000
 SECONDS = 20
 SECONDS_IF_SMALL = 5
+ROUNDS_AT_MOST = 3
 BURSTS_PER_SECOND = 100
 SECONDS_BETWEEN_LOOKS = 0.05
 TAIL_PAGES = 500
@@ -46,7 +47,7 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
     for contender in contenders:
         with contender.start(bench.services) as running:
             warm_up(bench, contender.subject, running)
-            for number in range(bench.rounds):
+            for number in range(min(bench.rounds, ROUNDS_AT_MOST)):
                 name = f"latency_{contender.subject.name}_{number}"
                 topic = _plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))
                 create_topic(bench.services, name)
