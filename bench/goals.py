@@ -140,7 +140,8 @@ def judge(figures: Figures) -> list[Verdict]:
 
 def _memory_goals(figures: Figures) -> Iterator[Goal]:
     """One for every program that the backlog was measured with."""
-    measures = dict.fromkeys(each.measure for each in figures.all if each.part == "backlog")
+    # What starts a JVM is a shell for a moment, and takes nothing.
+    measures = dict.fromkeys(each.measure for each in figures.all if each.part == "backlog" and each.median)
     for measure in measures:
         if measure.endswith(MEMORY):
             yield Goal(

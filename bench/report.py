@@ -95,7 +95,8 @@ def to_text(value: float | None, unit: str) -> str:
         case "ms":
             return f"{value:,.0f} ms"
         case _:
-            return f"{value:.2f} {unit}".rstrip()
+            is_short = unit == "s" and value < 0.1
+            return f"{1000 * value:.1f} ms" if is_short else f"{value:.2f} {unit}".rstrip()
 
 
 def _goals_table(verdicts: Sequence[Verdict]) -> str:
