@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from batchledger.stack.home import Home
+from batchledger.stack.jars import fetch_jars
 from bench import report
 from bench.about import About
 from bench.bench import RECORDS, ROUNDS, Bench, Say
@@ -114,6 +116,8 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
         say(f"[bold]{part}[/]; to come: {', '.join(pending) or 'nothing'}")
 
     if set(pending) - {demo.PART}:
+        say("fetching the jars of the peers; the first time it takes a minute")
+        fetch_jars(Home.of_project(), "connect")
         say("starting the services")
         with run_services() as services:
             topic = write_topic(services, settings.records)
