@@ -103,6 +103,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 }
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
 PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)
+PARTS_WITH_PEERS = frozenset({throughput.PART, latency.PART, kills.PART, airflow_trigger.PART})
 # The others take longer than the three minutes of the small scale.
 PARTS_IF_SMALL = (*ROUNDS_TOGETHER, latency.PART)
 
@@ -116,8 +117,9 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
         say(f"[bold]{part}[/]; to come: {', '.join(pending) or 'nothing'}")
 
     if set(pending) - {demo.PART}:
-        say("fetching the jars of the peers; the first time it takes a minute")
-        fetch_jars(Home.of_project(), "connect")
+        if not PARTS_WITH_PEERS.isdisjoint(chosen):
+            say("fetching the jars of the peers; the first time it takes a minute")
+            fetch_jars(Home.of_project(), "connect")
         say("starting the services")
         with run_services() as services:
             topic = write_topic(services, settings.records)

@@ -28,6 +28,11 @@ class Taken:
         """Rows of the topic, all of them visible at the end."""
         return self.topic.records / self.done.seconds
 
+    @property
+    def step_seconds(self) -> dict[str, float]:
+        """The seconds of each step, by the name of the figure; nothing where a contender has no steps."""
+        return {f"{step}_seconds": value for step, value in self.done.seconds_by_step.items() if step != "batches"}
+
 
 def new_order(subject: Subject, topic: Topic) -> Order:
     """Return an order that has nothing to do with any before it: a name and a table of its own."""
@@ -49,15 +54,15 @@ def take(services: Services, subject: Subject, running: Running, topic: Topic) -
     return Taken(topic, done, meter.result())
 
 
-def warm_up(bench: Bench, subject: Subject, running: Running) -> None:
-    """Let a contender take the whole topic again and again.
+def warm_up(bench: Bench, subject: Subject, running: Running, topic: Topic) -> None:
+    """Let a contender take the whole of a topic again and again.
 
     A JVM compiles what it does often: it takes the topic for the fifth time in half the time of the first.
     """
     times = 1 if bench.is_small else WARM_UPS
     for number in range(times):
         bench.say(f"warming up, {number + 1} of {times}: {subject.title}")
-        take(bench.services, subject, running, bench.topic)
+        take(bench.services, subject, running, topic)
 
 
 def take_and_read(services: Services, subject: Subject, running: Running, topic: Topic) -> str:

@@ -19,7 +19,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     backlog = write_topic(bench.services, batch_records * BATCHES, "backlog")
     contender = batchledger.describe("exactly_once", batch_records)
     with contender.start(bench.services) as running:
-        warm_up(bench, contender.subject, running)
+        warm_up(bench, contender.subject, running, bench.topic)
         for number in range(bench.rounds):
             taken = take(bench.services, contender.subject, running, bench.topic)
             bench.say(f"one batch, round {number + 1} of {bench.rounds}: {taken.rows_per_second:,.0f} rows/s")

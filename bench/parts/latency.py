@@ -46,7 +46,7 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
     """Yield p50 and p99 of every contender and round."""
     for contender in contenders:
         with contender.start(bench.services) as running:
-            warm_up(bench, contender.subject, running)
+            warm_up(bench, contender.subject, running, bench.topic)
             for number in range(min(bench.rounds, ROUNDS_AT_MOST)):
                 name = f"latency_{contender.subject.name}_{number}"
                 topic = _plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))

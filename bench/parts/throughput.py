@@ -1,7 +1,7 @@
 """Rows a second, and what they take: every contender and every limit in turn, round after round, on one topic."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool)
             digests[take_and_read(bench.services, contender.subject, running, bench.warm_up)] = contender.subject.title
             if len(digests) > 1:
                 raise RuntimeError(f"these do not write the same rows: {' and '.join(digests.values())}")
-            warm_up(bench, contender.subject, running)
+            warm_up(bench, contender.subject, running, bench.topic)
             entries.append((PART, contender.subject, running))
         if with_limits:
             file = _write_copy_file(bench)
@@ -55,9 +55,6 @@ def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool)
 def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
     """Return the figures of one measurement."""
     seconds, millions = taken.done.seconds, taken.topic.records / 1_000_000
-    steps: Mapping[str, float] = {
-        f"{step}_seconds": value for step, value in taken.done.seconds_by_step.items() if step != "batches"
-    }
     yield from describe(
         part,
         name,
@@ -68,7 +65,7 @@ def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
         peak_memory_bytes=taken.usage.memory_bytes,
         wal_bytes_per_row=taken.usage.wal_bytes / taken.topic.records,
         **{f"{group}_cpu_per_million": cpu / millions for group, cpu in taken.usage.cpu_seconds_by_group.items()},
-        **steps,
+        **taken.step_seconds,
     )
     if "audit" in taken.done.seconds_by_step:
         yield from describe(part, name, audit_share=taken.done.seconds_by_step["audit"] / seconds)
