@@ -13,12 +13,31 @@ PREFIX = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
 
 class BatchledgerPlugin(AirflowPlugin):
-    """The scheduler's preloading listener, Data Docs under ``/batchledger``, and what leads there."""
+    """The scheduler's preloading listener, the pages under ``/batchledger``, and what leads there."""
 
     name = "batchledger"
     listeners: ClassVar = [airflow_listener]
     fastapi_apps: ClassVar = [{"app": ui.serve, "url_prefix": "/batchledger", "name": "Batchledger"}]
     external_views: ClassVar = [
+        {
+            "name": "Batchledger",
+            "href": f"{PREFIX}/batchledger/pipelines",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "batchledger",
+        },
+        {
+            "name": "Offsets",
+            "href": PREFIX + "/batchledger/pipelines/{DAG_ID}",
+            "destination": "dag",
+            "url_route": "batchledger-pipeline",
+        },
+        {
+            "name": "Batch",
+            "href": PREFIX + "/batchledger/pipelines/{DAG_ID}/runs/{RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "batchledger-batch",
+        },
         {
             "name": "Data Docs",
             "href": f"{PREFIX}/batchledger/docs/index.html",

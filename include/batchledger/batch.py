@@ -189,6 +189,11 @@ class PartitionLog:
     end: int
     held_back: int = 0
 
+    @property
+    def high_watermark(self) -> int:
+        """Where the log ends for readers of uncommitted records."""
+        return self.end + self.held_back
+
 
 @dataclass(frozen=True, slots=True)
 class LogState:

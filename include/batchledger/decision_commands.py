@@ -1,17 +1,14 @@
 """What a person decides, on the command line: each needs a reason, and ``--dry-run`` shows what it would change."""
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batchledger.batch import Decided, Decision, DecisionKind
-from batchledger.command_line import AsJson, Name, parse_coordinate, parse_moment, parse_range, user
+from batchledger.command_line import AsJson, Name, parse_range, parse_target, user
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.decision_display import show_decided
-from batchledger.offsets import TopicPartition
-from batchledger.planning import StartPolicy
 from batchledger.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -49,7 +46,7 @@ def rewind(
     """Read again from further back. What is read replaces the rows that are there; nothing is there twice."""
     from batchledger import decisions
 
-    asked = Rewind(_parse_target(to), truncate, allow_expired)
+    asked = Rewind(parse_target(to), truncate, allow_expired)
     _carry_out(
         load_pipeline(pipeline),
         DecisionKind.REWIND,
@@ -185,15 +182,3 @@ def _find_pipeline(batch_id: int, connection: str) -> PipelineConfig:
     from batchledger.ledger.postgres import PostgresLedger
 
     return load_pipeline(PostgresLedger(postgres_dsn(load_connection(connection))).load_batch(batch_id).pipeline)
-
-
-def _parse_target(texts: list[str]) -> Literal[StartPolicy.EARLIEST] | datetime | Mapping[TopicPartition, int]:
-    if texts == [StartPolicy.EARLIEST]:
-        return StartPolicy.EARLIEST
-    coordinates = [parse_coordinate(each) for each in texts]
-    offsets = {each[0]: each[1] for each in coordinates if each is not None}
-    if len(offsets) == len(texts):
-        return offsets
-    if len(texts) > 1:
-        raise typer.BadParameter("--to is given once, or once for each partition as orders[3]@1200")
-    return parse_moment(texts[0])

@@ -58,19 +58,19 @@ def show_decisions(decisions: Sequence[DecisionRecord]) -> None:
 
 def summarise_changes(record: DecisionRecord) -> str:
     """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
-    changes = [f"{what}: {before} → {after}" for what, before, after in _list_changes(record)]
+    changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
     more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
     return ", ".join(changes[:CHANGES_SHOWN]) + more
 
 
 def _changes_table(title: str, record: DecisionRecord) -> Table:
     table = new_table(title, "what", "before", "after")
-    for change in _list_changes(record):
+    for change in list_changes(record):
         table.add_row(*change)
     return table
 
 
-def _list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
+def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
     """Yield what, before and after, of everything that is not the same on both sides."""
     before, after = _flatten(record.before or {}), _flatten(record.after or {})
     for what in {**before, **after}:

@@ -1,18 +1,19 @@
 """How a pipeline stands: is it complete, what holds it back, and until when somebody has to act. Changes nothing.
 
-``survey`` asks the ledger and the source; everything else here is pure.
+``survey`` and ``read_threats`` ask the ledger and the source; everything else here is pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from batchledger import plans
-from batchledger.batch import Batch, BatchState, DecisionRecord, PartitionHealth, Position
+from batchledger.batch import Batch, BatchState, DecisionRecord, LogState, PartitionHealth, PartitionLog, Position
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
-from batchledger.pipeline import Platform, load_positions
+from batchledger.pipeline import PipelineRules, Platform, load_positions
+from batchledger.planning import check_source, choose_first_positions
 
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
@@ -22,7 +23,7 @@ SHORT_ERROR_CHARACTERS = 200
 
 
 class PipelineState(StrEnum):
-    """How a pipeline stands, the worst first."""
+    """How a pipeline stands, the worst first. ``running`` is known only where Airflow can be asked."""
 
     LOSS = "loss"
     SOURCE_CHANGED = "source changed"
@@ -31,6 +32,7 @@ class PipelineState(StrEnum):
     STUCK = "stuck transaction"
     PAUSED = "paused"
     UNKNOWN = "unknown"
+    RUNNING = "running"
     LAGGING = "lagging"
     CAUGHT_UP = "caught up"
 
@@ -57,6 +59,31 @@ class Threats:
     transactions: tuple[OpenTransaction, ...]
     oldest_unread: PartitionHealth | None
     first_to_expire: PartitionHealth | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """The live batch that a pipeline is at.
+
+    ``failure`` is the error with which its newest attempt has ended, ``run`` whose attempt that is. ``is_at_work``: the
+    attempt has not ended, and its run still goes on.
+    """
+
+    batch_id: int
+    label: str
+    state: BatchState
+    failure: str | None = None
+    run: str | None = None
+    is_at_work: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What the ledger has of a pipeline that matters for how it stands."""
+
+    positions: tuple[Position, ...] = ()
+    open_batch: OpenBatch | None = None
+    pause: DecisionRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +129,8 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
     """Say how the pipeline stands; what cannot be asked is ``unknown``, with the error, and nothing is raised."""
     name = platform.rules.name
     try:
-        open_batch = platform.ledger.find_open_batch(name)
-        failure = platform.ledger.find_failure(open_batch) if open_batch else None
+        batch = platform.ledger.find_open_batch(name)
+        open_batch = None if batch is None else _open(batch, platform.ledger.find_failure(batch))
         pause = platform.decisions.find_pause(name)
         planned = plans.preview(platform)
         threats = read_threats(platform, now, planned.first_positions)
@@ -113,8 +140,48 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
         return PipelineHealth(name, PipelineState.SOURCE_CHANGED, str(error), None)
     except BatchledgerError as error:
         return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
-    state, detail = _judge(open_batch, failure, threats, pause)
-    return PipelineHealth(name, state, detail, threats)
+    return PipelineHealth(name, *_judge(open_batch, threats, pause), threats)
+
+
+def judge(
+    rules: PipelineRules,
+    book: Book,
+    log: LogState,
+    seen: Mapping[TopicPartition, PartitionHealth],
+    now: datetime,
+) -> PipelineHealth:
+    """Say how a pipeline stands, given what the ledger and Kafka hold; as ``survey`` does, which asks them itself.
+
+    ``seen`` are earlier looks at the unread records of some partitions; one that was taken at another position says
+    nothing any more. Where a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
+    """
+    stored = {each.partition: each for each in book.positions if each.partition.topic in rules.topics}
+    starts = {each: held.log_start for each, held in log.log_by_partition.items()}
+    first = choose_first_positions(stored, log, rules.start, starts)
+    positions = (*stored.values(), *first)
+    try:
+        check_source(rules.name, positions, log, rules.topics)
+    except LossError as error:
+        return PipelineHealth(rules.name, PipelineState.LOSS, str(error), None)
+    except TopicChangedError as error:
+        return PipelineHealth(rules.name, PipelineState.SOURCE_CHANGED, str(error), None)
+    held = log.log_by_partition
+    looks = [look(each, held[each.partition], seen.get(each.partition)) for each in positions]
+    threats = find_threats(looks, positions, now)
+    return PipelineHealth(rules.name, *_judge(book.open_batch, threats, book.pause), threats)
+
+
+def look(position: Position, held: PartitionLog, seen: PartitionHealth | None) -> PartitionHealth:
+    """Return what threatens the unread records of a partition, with the moments of an earlier look that still hold."""
+    is_same = seen is not None and seen.next_offset == position.next_offset
+    return PartitionHealth(
+        partition=position.partition,
+        next_offset=position.next_offset,
+        end=held.end,
+        high_watermark=held.high_watermark,
+        oldest_unread_at=seen.oldest_unread_at if seen and is_same else None,
+        expires_at=seen.expires_at if seen and is_same else None,
+    )
 
 
 def describe_threats(threats: Threats, now: datetime) -> list[str]:
@@ -136,14 +203,12 @@ def describe_duration(duration: timedelta) -> str:
     return " ".join(told[:2]) or "0 s"
 
 
-def _judge(
-    open_batch: Batch | None, failure: str | None, threats: Threats, pause: DecisionRecord | None
-) -> tuple[PipelineState, str]:
+def _judge(open_batch: OpenBatch | None, threats: Threats, pause: DecisionRecord | None) -> tuple[PipelineState, str]:
     """Return the state of a pipeline whose source and ledger have answered, and what to know of it."""
     if open_batch is not None and open_batch.state is BatchState.BLOCKED:
         return PipelineState.BLOCKED, f"{open_batch.label}: batchledger batch {open_batch.batch_id}"
-    if open_batch is not None and failure is not None:
-        return PipelineState.FAILING, _describe_failure(open_batch, failure)
+    if open_batch is not None and open_batch.failure is not None:
+        return PipelineState.FAILING, _describe_failure(open_batch, open_batch.failure)
     if any(each.is_stuck for each in threats.transactions):
         return PipelineState.STUCK, ""
     if pause is not None:
@@ -151,10 +216,16 @@ def _judge(
             PipelineState.PAUSED,
             f"by {pause.decided_by} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
         )
+    if open_batch is not None and open_batch.is_at_work:
+        return PipelineState.RUNNING, f"{open_batch.label}, {open_batch.state}"
     return (PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP), ""
 
 
-def _describe_failure(batch: Batch, error: str) -> str:
+def _open(batch: Batch, failure: str | None) -> OpenBatch:
+    return OpenBatch(batch.batch_id, batch.label, batch.state, failure, batch.attempt_run)
+
+
+def _describe_failure(batch: OpenBatch, error: str) -> str:
     if len(error) <= SHORT_ERROR_CHARACTERS:
         return f"{batch.label}: {error}"
     return f"{batch.label}: {error.partition('. ')[0]}. The whole error: batchledger batch {batch.batch_id}"

@@ -151,10 +151,11 @@ class BatchHistory:
     replaced_by: Sequence[ReplacementRecord] = ()
 
 
-def list_batches(dsn: str, pipeline: str, limit: int = 20) -> list[BatchSummary]:
-    """Return the newest batches of a pipeline, newest first."""
+def list_batches(dsn: str, pipeline: str, limit: int = 20, before: int | None = None) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, newest first; of those ``before`` a batch if one is given."""
     with transaction(dsn, f"list the batches of {pipeline}") as cursor:
-        cursor.execute(read_statement(__package__, "list_batches"), {"pipeline": pipeline, "limit": limit})
+        parameters = {"pipeline": pipeline, "limit": limit, "before": before}
+        cursor.execute(read_statement(__package__, "list_batches"), parameters)
         return [BatchSummary(*row) for row in cursor]
 
 
@@ -208,15 +209,21 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
         )
 
 
-def list_quarantine(dsn: str, pipeline: str, limit: int) -> QuarantineList:
-    """Return up to ``limit`` records of the quarantine of a pipeline, with their bytes."""
+def list_quarantine(dsn: str, pipeline: str, limit: int, batch_id: int | None = None, skip: int = 0) -> QuarantineList:
+    """Return up to ``limit`` records of the quarantine of a pipeline, or of one of its batches, with their bytes.
+
+    ``skip`` leaves out so many that come first.
+    """
+    chosen = "pipeline = %(pipeline)s and (%(batch_id)s::bigint is null or batch_id = %(batch_id)s)"
+    parameters = {"pipeline": pipeline, "batch_id": batch_id, "limit": limit, "skip": skip}
     with snapshot(dsn, f"list the quarantine of {pipeline}") as cursor:
-        cursor.execute("select count(*) from batchledger.quarantine where pipeline = %s", [pipeline])
+        cursor.execute(f"select count(*) from batchledger.quarantine where {chosen}", parameters)  # noqa: S608
         total = int(cursor.fetchall()[0][0])
         cursor.execute(
-            'select topic, partition, "offset", to_json("timestamp") #>> \'{}\', error, batch_id, quarantined_at, key, '
-            'value from batchledger.quarantine where pipeline = %s order by topic, partition, "offset" limit %s',
-            [pipeline, limit],
+            'select topic, partition, "offset", to_json("timestamp") #>> \'{}\', error, batch_id, quarantined_at, key, '  # noqa: S608
+            f"value from batchledger.quarantine where {chosen} "
+            'order by topic, partition, "offset" limit %(limit)s offset %(skip)s',
+            parameters,
         )
         return QuarantineList([QuarantineLine(*row) for row in cursor], total)
 

@@ -3,10 +3,16 @@
 from functools import cache
 from typing import Any
 
+AIRFLOW = "batchledger.airflow"
+"""Where the scope of a request holds Airflow's own application."""
+
 
 async def serve(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request; ASGI. What it takes is imported by the first one, as every Airflow process loads plugins."""
-    await _app()(scope, receive, send)
+    """Answer a request; ASGI. What it takes is imported by the first one, as every Airflow process loads plugins.
+
+    The scope comes with Airflow's own application, through which runs are started.
+    """
+    await _app()({**scope, AIRFLOW: scope.get("app")}, receive, send)
 
 
 @cache

@@ -1,31 +1,23 @@
-"""Data Docs behind Airflow's login: reads files of the docs folder, and nothing else.
+"""What answers under ``/batchledger``: each address, who may ask, and what an error looks like.
 
-Airflow guards no route of a plugin, so each of these asks for a user itself: who may see the DAG of a pipeline may see
-its pages, and its line on the page over all pipelines. The names in a URL are matched whole before a path is made of
-them, so none leads out of the folder. Addresses begin where Airflow does, which may be behind a proxy's prefix.
+No rules here: those about pipelines are in the core, those about people in ``access``.
 """
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
-from fastapi import Depends, FastAPI, HTTPException, Request, status
-from fastapi import Path as InPath
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import FastAPI, HTTPException, Request, status
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException as AnyHTTPError
 
-from batchledger.docs.folder import POLICY, DocsFolder
-from batchledger.docs.index import write_index
+from batchledger.errors import BatchledgerError, ServiceUnavailableError, UnknownBatchError
+from batchledger.ui import acting, data_docs, reading
+from batchledger.ui.access import FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
+from batchledger.ui.lookout import Lookout
+from batchledger.ui.rendering import HEADERS, show
 
-_HEADERS = {
-    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
-Pipeline = Annotated[str, InPath(alias="dag_id")]
+_STATIC = {"htmx.min.js": "text/javascript", "page.js": "text/javascript", "style.css": "text/css"}
 
 
 def build_app() -> FastAPI:
@@ -36,71 +28,79 @@ def build_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
+        dependencies=[TO_ENTER],
     )
-    of_pipeline = [Depends(requires_access_dag("GET"))]
-    app.get("/docs")(_redirect_to_index)
-    app.get("/docs/")(_redirect_to_index)
-    app.get("/docs/index.html")(_show_index)
-    app.get("/docs/{dag_id}", dependencies=of_pipeline)(_redirect_to_history)
-    app.get("/docs/{dag_id}/", dependencies=of_pipeline)(_redirect_to_history)
-    app.get("/docs/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(_redirect_to_batch)
-    app.get("/docs/{dag_id}/{page}", dependencies=of_pipeline)(_show_page)
+    app.state.lookout = Lookout()
+    app.middleware("http")(_guard)
+    app.exception_handler(BatchledgerError)(_show_error)
+    app.exception_handler(AnyHTTPError)(_show_refusal)
+    of_pipeline = [TO_READ]
+    app.get("/")(_lead_in)
+    app.get("/static/{name}")(_send_static)
+    app.get("/pipelines")(reading.show_pipelines)
+    app.get("/pipelines/{dag_id}", dependencies=of_pipeline)(reading.show_pipeline)
+    app.get("/pipelines/{dag_id}/partitions/{topic}/{partition}", dependencies=of_pipeline)(reading.show_partition)
+    app.get("/pipelines/{dag_id}/batches/{batch_id}", dependencies=of_pipeline)(reading.show_batch)
+    app.get("/pipelines/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(reading.show_run)
+    app.get("/pipelines/{dag_id}/decisions", dependencies=of_pipeline)(acting.show_decisions)
+    app.get("/pipelines/{dag_id}/progress/{run_id:path}", dependencies=of_pipeline)(acting.follow_run)
+    to_act = [TO_READ, TO_ACT, FROM_OWN_PAGE]
+    app.post("/pipelines/{dag_id}/decisions/{kind}/preview", dependencies=to_act)(acting.preview)
+    app.post("/pipelines/{dag_id}/decisions/{kind}", dependencies=to_act)(acting.carry_out)
+    app.post("/pipelines/{dag_id}/dry-runs/{run_id:path}", dependencies=to_act)(acting.follow_dry_run)
+    data_docs.add_routes(app)
     return app
 
 
-def _redirect_to_index(request: Request) -> RedirectResponse:
-    return _lead(request, "index.html")
+def _lead_in(request: Request) -> RedirectResponse:
+    return RedirectResponse(f"{request.scope['root_path']}/pipelines")
 
 
-def _show_index(user: GetUserDep) -> HTMLResponse:
-    """Show the pipelines that the user may see; the file in the folder tells of all."""
-    readable = get_auth_manager().get_authorized_dag_ids(user=user)
-    summaries = DocsFolder.of_environment().list_summaries()
-    return HTMLResponse(write_index([each for each in summaries if each["pipeline"] in readable]), headers=_HEADERS)
+def _send_static(name: str) -> Response:
+    """Send a file that the pages need; only those that are named here are there."""
+    if name not in _STATIC:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such file")
+    content = files("batchledger.ui").joinpath("static", name).read_bytes()
+    return Response(content, media_type=_STATIC[name], headers={"Cache-Control": "private, max-age=3600"})
 
 
-def _redirect_to_history(request: Request, pipeline: Pipeline) -> RedirectResponse:
-    _find(pipeline, "index")
-    return _lead(request, f"{pipeline}/index.html")
+async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Forbid to every answer what no page here needs."""
+    answer = await call_next(request)
+    for name, value in HEADERS.items():
+        answer.headers.setdefault(name, value)
+    return answer
 
 
-def _redirect_to_batch(request: Request, pipeline: Pipeline, run_id: str) -> RedirectResponse:
-    """Lead from a run to the batch that it worked on last."""
-    _find(pipeline, "index")
-    summary = DocsFolder.of_environment().read_summary(pipeline) or {}
-    batch_id = summary.get("batch_by_run", {}).get(run_id)
-    if batch_id is None:
-        raise _missing(f"batchledger docs {pipeline}")
-    return _lead(request, f"{pipeline}/{int(batch_id)}.html")
+def _show_error(request: Request, error: Exception) -> HTMLResponse:
+    """Show what an error of the family says, which is made to be read by people, and nothing else of it."""
+    if isinstance(error, ServiceUnavailableError):
+        code, title = status.HTTP_503_SERVICE_UNAVAILABLE, "Something does not answer"
+    elif isinstance(error, UnknownBatchError):
+        code, title = status.HTTP_404_NOT_FOUND, "There is no such batch"
+    else:
+        code, title = status.HTTP_409_CONFLICT, "This could not be shown"
+    link = (f"{request.scope['root_path']}/pipelines", "All pipelines", False)
+    return show(request, "message.html.j2", code, title=title, text=str(error), kind="bad", link=link, live=True)
 
 
-def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
-    return _send(_find(pipeline, page), f"batchledger docs {pipeline}")
-
-
-def _lead(request: Request, page: str) -> RedirectResponse:
-    """Lead to a page, below what the request's address has before that of the pages."""
-    return RedirectResponse(f"{request.scope['root_path']}/docs/{page}")
-
-
-def _find(pipeline: str, page: str) -> Path:
-    file = DocsFolder.of_environment().find_page(pipeline, page)
-    if file is None:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such page")
-    return file
-
-
-def _send(file: Path, command: str) -> HTMLResponse:
-    try:
-        return HTMLResponse(file.read_text(encoding="utf-8"), headers=_HEADERS)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise _missing(command) from error
-
-
-def _missing(command: str) -> HTTPException:
-    return HTTPException(
-        status.HTTP_404_NOT_FOUND,
-        "this page was not written yet, or its batch is older than those that are kept. The DAG batchledger-data-docs "
-        f"writes pages after each run; so does: {command}",
+def _show_refusal(request: Request, error: AnyHTTPError) -> Response:
+    """Show people a page, and programs JSON; who is not logged in is led to the login."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+    link = None
+    title = {401: "Please log in", 403: "You may not see this", 404: "There is no such page"}.get(
+        error.status_code, "This was refused"
+    )
+    if error.status_code == status.HTTP_401_UNAUTHORIZED:
+        link = (get_auth_manager().get_url_login(next_url=str(request.url)), "Log in to Airflow", True)
+    return show(
+        request,
+        "message.html.j2",
+        error.status_code,
+        title=title,
+        text=str(error.detail),
+        kind="bad",
+        link=link,
+        live=False,
     )

@@ -6,6 +6,6 @@ cross join lateral (
     select count(*) as ranges, coalesce(sum(upper(offsets) - lower(offsets)), 0)::bigint as offsets,
         coalesce(sum(quarantined), 0)::bigint as quarantined
     from batchledger.batch_range where batch_id = b.batch_id) r
-where b.pipeline = %(pipeline)s
+where b.pipeline = %(pipeline)s and (%(before)s::bigint is null or b.batch_id < %(before)s)
 order by b.batch_id desc
 limit %(limit)s

@@ -1,0 +1,139 @@
+"""What somebody asks for in a form, read once: either a decision that is carried out here, or the fields of a run.
+
+Both are refused by the name of the field. Neither touches anything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from batchledger import decisions, effects
+from batchledger.batch import Decided, Decision, DecisionKind, DecisionRecord
+from batchledger.errors import ConfigurationError
+from batchledger.notation import parse_moment, parse_target
+from batchledger.offsets import OffsetRange, merge_ranges
+from batchledger.pipeline import Platform
+from batchledger.rewind import Rewind
+from batchledger.trigger_form import Action, Field, RunFacts, read_order
+
+Fields = Mapping[str, str]
+Decide = Callable[[Platform, Decision], Decided]
+
+# Carried out by a run of the pipeline's DAG, because Spark has to read.
+BY_RUN = (DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY)
+# Shown first by a run that stages, audits and compares, and publishes nothing.
+REHEARSED_BY_RUN = (DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY)
+
+
+def read_decision(kind: DecisionKind, fields: Fields) -> Decide:
+    """Return what carries the decision out; with a platform of ``decisions.rehearse`` it only shows what changes.
+
+    Raises ConfigurationError.
+    """
+    match kind:
+        case DecisionKind.ACCEPT:
+            batch_id = _read_batch(fields)
+            return lambda platform, decision: decisions.accept(platform, batch_id, decision)
+        case DecisionKind.DISCARD:
+            batch_id = _read_batch(fields)
+            return lambda platform, decision: decisions.discard(platform, batch_id, decision)
+        case DecisionKind.RETRY:
+            batch_id = _read_batch(fields)
+            return lambda platform, decision: platform.decisions.retake(batch_id, "a run of its own", decision)
+        case DecisionKind.ACCEPT_LOSS | DecisionKind.SKIP:
+            ranges = _read_ranges(fields)
+            discard = int(fields["discard_batch"]) if fields.get("discard_batch", "").strip().isdecimal() else None
+            give_up = decisions.accept_loss if kind is DecisionKind.ACCEPT_LOSS else decisions.skip
+            return lambda platform, decision: give_up(platform, ranges, decision, discard)
+        case DecisionKind.REWIND:
+            asked = _read_rewind(fields)
+            return lambda platform, decision: decisions.rewind(platform, asked, decision)
+        case DecisionKind.PAUSE:
+            return decisions.pause
+        case DecisionKind.RESUME:
+            return decisions.resume
+        case DecisionKind.QUARANTINE_DROP:
+            ranges = _read_ranges(fields)
+            return lambda platform, decision: _drop(platform, ranges, decision)
+        case DecisionKind.REPLAY | DecisionKind.QUARANTINE_REPLAY | DecisionKind.TRIGGER | DecisionKind.DRY_RUN:
+            raise ConfigurationError(f"{kind} is not decided here", field="kind")
+
+
+def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
+    """Return the configuration of a run of the pipeline's DAG that does what is asked; it has passed ``trigger_form``.
+
+    Raises ConfigurationError.
+    """
+    run: dict[str, Any] = {Field.REASON: fields.get("reason", "")}
+    match kind:
+        case DecisionKind.RETRY:
+            run |= {Field.ACTION: Action.RETRY_BATCH, Field.BATCH_ID: _read_batch(fields)}
+        case DecisionKind.QUARANTINE_REPLAY:
+            run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
+        case _ if _lines(fields, "ranges"):
+            run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: _lines(fields, "ranges")}
+        case _:
+            run |= {
+                Field.ACTION: Action.REPLAY_WINDOW,
+                Field.WINDOW_SINCE: _read_moment(fields, "since"),
+                Field.WINDOW_UNTIL: _read_moment(fields, "until"),
+            }
+    if kind is DecisionKind.REPLAY and "allow_expired" in fields:
+        run[Field.ALLOW_EXPIRED] = True
+    if dry_run:
+        run[Field.DRY_RUN] = True
+    read_order(run, RunFacts("asked for on the page"), topics)
+    return {str(name): value.value if isinstance(value, Action) else value for name, value in run.items()}
+
+
+def _drop(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
+    """Remove what of the ranges is in quarantine; it is looked at once more by the statement that removes it."""
+    name = platform.rules.name
+    found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
+    if not found:
+        return Decided(None, is_new=False)
+    if platform.decisions.is_kept:
+        platform.ledger.drop_quarantined(name, found, decision)
+    effect = effects.dropping(found)
+    record = DecisionRecord(
+        0, DecisionKind.QUARANTINE_DROP, name, None, decision.decided_by, decision.reason, datetime.now(UTC),
+        effect.before, effect.after,
+    )  # fmt: skip
+    return Decided(replace(record))
+
+
+def _read_batch(fields: Fields) -> int:
+    text = fields.get("batch", "").strip()
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
+        raise ConfigurationError(f"batch: {text!r} is not the number of a batch", field="batch")
+    return int(text)
+
+
+def _read_ranges(fields: Fields) -> list[OffsetRange]:
+    lines = _lines(fields, "ranges")
+    if not lines:
+        raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", field="ranges")
+    try:
+        return [OffsetRange.parse(line) for line in lines]
+    except ValueError as error:
+        raise ConfigurationError(f"ranges: {error}", field="ranges") from error
+
+
+def _read_rewind(fields: Fields) -> Rewind:
+    try:
+        target = parse_target(_lines(fields, "to"))
+    except ValueError as error:
+        raise ConfigurationError(f"to: {error}", field="to") from error
+    return Rewind(target, "truncate" in fields, "allow_expired" in fields)
+
+
+def _read_moment(fields: Fields, name: str) -> str:
+    try:
+        return parse_moment(fields.get(name, "").strip()).isoformat()
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}", field=name) from error
+
+
+def _lines(fields: Fields, name: str) -> list[str]:
+    return [line.strip() for line in fields.get(name, "").splitlines() if line.strip()]

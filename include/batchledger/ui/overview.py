@@ -1,0 +1,216 @@
+"""How all pipelines stand, found in one go: a few statements for each ledger, a few requests for each Kafka cluster.
+
+What cannot be asked harms only what depends on it: its pipelines are ``unknown``, with the error, and the page says
+which connection does not answer.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+
+from batchledger.batch import LogState, PartitionHealth, PartitionLog
+from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
+from batchledger.connections import kafka_options, load_connection
+from batchledger.database import keep_connections
+from batchledger.errors import BatchledgerError
+from batchledger.health import Book, PipelineHealth, PipelineState, judge
+from batchledger.kafka.log import KafkaLog
+from batchledger.ledger.overview import list_waiting_replays, load_books
+from batchledger.messages import COMMAND_LINE_RUN
+from batchledger.offsets import TopicPartition
+from batchledger.ui.airflow_state import find_active_runs, find_switched_off
+from batchledger.wiring import ledger_dsn
+
+# The oldest unread records are looked for in so many partitions at a time, of pipelines that somebody has before him.
+PARTITIONS_DATED = 500
+_WANTED_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One pipeline: how it stands, and what else is to be known of it."""
+
+    health: PipelineHealth
+    notes: tuple[str, ...] = ()
+    run: str | None = None
+    dsn: str | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The pipeline, by the id of its DAG."""
+        return self.health.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All pipelines, the worst first; ``problems`` are the errors of connections that do not answer."""
+
+    standings: tuple[Standing, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class OverviewFinder:
+    """Finds the overview; between two times it keeps what was read of files, and the moments of unread records."""
+
+    _files: dict[Path, tuple[int, PipelineConfig | str]] = field(default_factory=dict)
+    _moments: dict[str, Mapping[TopicPartition, PartitionHealth]] = field(default_factory=dict)
+    _wanted: dict[str, float] = field(default_factory=dict)
+
+    def want(self, pipelines: Iterable[str]) -> None:
+        """Have the oldest unread records of these pipelines looked for the next time."""
+        now = monotonic()
+        self._wanted.update(dict.fromkeys(pipelines, now))
+
+    def find(self, _: Overview | None) -> Overview:
+        """Ask every ledger and every cluster."""
+        now = datetime.now(UTC)
+        configs, refused = self._read_files()
+        with keep_connections():
+            books, waiting, dsns, problems = _read_ledgers(configs)
+        logs, silent = _read_clusters(configs)
+        problems |= silent
+        books = note_runs(books)
+        off = find_switched_off([each.name for each in configs])
+        standings = [
+            Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()
+        ]
+        for config in configs:
+            name = config.name
+            error = problems.get(config.sink.connection) or problems.get(config.source.connection)
+            if error is not None:
+                standings.append(Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None), dsn=dsns.get(name)))
+                continue
+            book, log = books[name], _choose(logs[config.source.connection], config.source.topics)
+            health = judge(config.rules, book, log, self._date(config, book, log), now)
+            notes = [f"a replay waits for a person: batch {each}" for each in waiting.get(name, ())]
+            notes += ["its DAG is switched off in Airflow"] if name in off else []
+            run = book.open_batch.run if book.open_batch else None
+            standings.append(Standing(health, tuple(notes), run, dsns[name]))
+        return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(problems.values())))
+
+    def _read_files(self) -> tuple[list[PipelineConfig], dict[str, str]]:
+        """Return the pipelines, and the errors of refused files by the id of their DAG; only changed files are read."""
+        read = {path: self._read_file(path) for path in find_pipeline_files()}
+        self._files = read
+        configs = [found for _, found in read.values() if isinstance(found, PipelineConfig)]
+        refused = {name_in_airflow(path): found for path, (_, found) in read.items() if isinstance(found, str)}
+        return configs, refused
+
+    def _read_file(self, path: Path) -> tuple[int, PipelineConfig | str]:
+        try:
+            changed_ns = path.stat().st_mtime_ns
+            known = self._files.get(path)
+            return known if known and known[0] == changed_ns else (changed_ns, read_pipeline_file(path))
+        except OSError as error:
+            return 0, str(error)
+        except BatchledgerError as error:
+            return 0, str(error)
+
+    def _date(self, config: PipelineConfig, book: Book, log: LogState) -> Mapping[TopicPartition, PartitionHealth]:
+        """Return the moments that are known of a pipeline's unread records, after looking if somebody wants them."""
+        name, known = config.name, self._moments.get(config.name, {})
+        if monotonic() - self._wanted.get(name, -_WANTED_SECONDS) >= _WANTED_SECONDS:
+            return known
+        self._moments[name] = date_unread(config, book, log, known)
+        return self._moments[name]
+
+
+def date_unread(
+    config: PipelineConfig, book: Book, log: LogState, known: Mapping[TopicPartition, PartitionHealth]
+) -> Mapping[TopicPartition, PartitionHealth]:
+    """Return when the oldest unread records were written, and expire, of the first ``PARTITIONS_DATED`` that lag.
+
+    What is ``known`` of a position that has not moved is not asked again. A cluster that does not answer leaves the
+    moments unknown: its own error stands elsewhere.
+    """
+    lagging = {
+        each.partition: each.next_offset
+        for each in book.positions
+        if (held := log.log_by_partition.get(each.partition)) is not None and each.next_offset < held.end
+    }
+    kept = {
+        each: known[each] for each, offset in lagging.items() if each in known and known[each].next_offset == offset
+    }
+    unknown = {each: offset for each, offset in lagging.items() if each not in kept}
+    asked = dict(list(unknown.items())[:PARTITIONS_DATED])
+    if not asked:
+        return kept
+    try:
+        found = KafkaLog(kafka_options(load_connection(config.source.connection))).read_health(asked)
+    except BatchledgerError:
+        return kept
+    return {**kept, **{each.partition: each for each in found}}
+
+
+def _read_ledgers(
+    configs: Sequence[PipelineConfig],
+) -> tuple[dict[str, Book], dict[str, list[int]], dict[str, str], dict[str, str]]:
+    """Return books, waiting replays and connection strings by pipeline, and errors by connection."""
+    books: dict[str, Book] = {}
+    waiting: dict[str, list[int]] = {}
+    dsns: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    for connection in dict.fromkeys(each.sink.connection for each in configs):
+        concerned = [each for each in configs if each.sink.connection == connection]
+        names = [each.name for each in concerned]
+        try:
+            dsn = ledger_dsn(concerned[0])
+            dsns.update(dict.fromkeys(names, dsn))
+            books.update(load_books(dsn, names))
+            waiting.update(list_waiting_replays(dsn, names))
+        except BatchledgerError as error:
+            problems[connection] = str(error)
+    return books, waiting, dsns, problems
+
+
+def _read_clusters(configs: Sequence[PipelineConfig]) -> tuple[dict[str, dict[str, LogState]], dict[str, str]]:
+    """Return what Kafka holds, by connection and topic, and errors by connection; a topic may be missing."""
+    logs: dict[str, dict[str, LogState]] = {}
+    problems: dict[str, str] = {}
+    for connection in dict.fromkeys(each.source.connection for each in configs):
+        topics = {topic for each in configs if each.source.connection == connection for topic in each.source.topics}
+        try:
+            found = KafkaLog(kafka_options(load_connection(connection))).read_log(sorted(topics))
+            held: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in found.identity_by_topic}
+            for where, each in found.log_by_partition.items():
+                held[where.topic][where] = each
+            logs[connection] = {
+                topic: LogState({topic: found.identity_by_topic[topic]}, parts) for topic, parts in held.items()
+            }
+        except BatchledgerError as error:
+            problems[connection] = str(error)
+    return logs, problems
+
+
+def _choose(logs: Mapping[str, LogState], topics: Sequence[str]) -> LogState:
+    """Return what Kafka holds of a pipeline's topics."""
+    found = [logs[topic] for topic in topics if topic in logs]
+    return LogState(
+        {topic: identity for each in found for topic, identity in each.identity_by_topic.items()},
+        {where: held for each in found for where, held in each.log_by_partition.items()},
+    )
+
+
+def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:
+    """Return the books by pipeline; an open batch is at work only where Airflow has its run going on.
+
+    Of a run of the command line nobody can tell, so its attempt counts until it ends.
+    """
+    begun = {
+        name: each.open_batch
+        for name, each in books.items()
+        if each.open_batch is not None and each.open_batch.is_at_work
+    }
+    asked = [name for name, each in begun.items() if not (each.run or "").startswith(COMMAND_LINE_RUN)]
+    active = find_active_runs(asked) if asked else set()
+    over = {name: replace(begun[name], is_at_work=False) for name in asked if (name, begun[name].run) not in active}
+    return {name: replace(each, open_batch=over[name]) if name in over else each for name, each in books.items()}
+
+
+def _urgency(standing: Standing) -> tuple[int, int, str]:
+    threats = standing.health.threats
+    unread = threats.unread_records if threats else 0
+    return list(PipelineState).index(standing.health.state), -unread, standing.name

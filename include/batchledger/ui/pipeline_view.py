@@ -1,0 +1,216 @@
+"""One pipeline, and one of its partitions, as their pages show them. Reads only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from batchledger.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
+from batchledger.config import PipelineConfig
+from batchledger.coverage import Accounted, Kind, Segment, choose_frame, count_by_kind, cover, find_missing
+from batchledger.health import Book, OpenBatch, PipelineHealth, PipelineState, judge, look
+from batchledger.ledger.history import BatchSummary, list_batches, list_decisions
+from batchledger.ledger.overview import Held, list_given_up, list_holders, list_quarantined_offsets, load_books
+from batchledger.ledger.postgres import PostgresLedger
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.planning import find_losses
+from batchledger.ui.lookout import Lookout, Source
+from batchledger.ui.overview import note_runs
+from batchledger.ui.ribbon import Piece, draw_ribbon, place
+from batchledger.wiring import ledger_dsn
+
+PARTITIONS_ON_PAGE = 25
+BATCHES_ON_PAGE = 20
+HOLDERS_SHOWN = 200
+SEGMENTS_SHOWN = 200
+DECISIONS_SHOWN = 10
+_PATIENCE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One partition: its ribbon, where things are on it, and the same in numbers.
+
+    ``log`` is None where Kafka does not answer or has no such partition; ``health`` then, too.
+    """
+
+    position: Position
+    log: PartitionLog | None
+    health: PartitionHealth | None
+    frame: OffsetRange
+    segments: tuple[Segment, ...]
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Which one it is."""
+        return self.position.partition
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The ribbon."""
+        return draw_ribbon(self.frame, self.segments)
+
+    @property
+    def counts(self) -> Mapping[Kind, int]:
+        """How many offsets of the frame are of each kind."""
+        return count_by_kind(self.segments)
+
+    @property
+    def position_at(self) -> int | None:
+        """The column of the position."""
+        return place(self.frame, self.position.next_offset)
+
+    @property
+    def unread(self) -> int:
+        """How many readable offsets wait."""
+        return max(0, self.log.end - self.position.next_offset) if self.log else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineView:
+    """The page of a pipeline. ``is_reading``: its history is being read, so that the ribbons are not there yet."""
+
+    config: PipelineConfig
+    health: PipelineHealth
+    open_batch: OpenBatch | None
+    pause: DecisionRecord | None
+    strips: Sequence[Strip]
+    partitions: int
+    page: int
+    missing: Sequence[OffsetRange]
+    losses: Sequence[OffsetRange]
+    batches: Sequence[BatchSummary]
+    decisions: Sequence[DecisionRecord]
+    kafka_error: str | None
+    is_reading: bool
+    now: datetime
+
+    @property
+    def pages(self) -> int:
+        """How many pages of partitions there are."""
+        return max(1, -(-self.partitions // PARTITIONS_ON_PAGE))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A part of a partition, near enough to see batches; ``holders`` is None where there would be too many."""
+
+    config: PipelineConfig
+    whole: OffsetRange
+    strip: Strip
+    holders: Sequence[tuple[int, OffsetRange]] | None
+    kafka_error: str | None
+    is_reading: bool
+    now: datetime
+
+
+def look_at_pipeline(
+    lookout: Lookout, config: PipelineConfig, page: int = 1, before: int | None = None
+) -> PipelineView:
+    """Return what there is to see of a pipeline; ``page`` is that of its partitions, ``before`` that of its batches.
+
+    Raises ServiceUnavailableError when the ledger does not answer; Kafka may be silent.
+    """
+    seen, now = _look(lookout, config), datetime.now(UTC)
+    positions = [each for each in seen.book.positions if each.partition.topic in config.source.topics]
+    page = min(max(page, 1), max(1, -(-len(positions) // PARTITIONS_ON_PAGE)))
+    shown = positions[(page - 1) * PARTITIONS_ON_PAGE : page * PARTITIONS_ON_PAGE]
+    source = seen.source
+    if source is None:
+        health = PipelineHealth(config.name, PipelineState.UNKNOWN, seen.kafka_error or "Kafka is being asked", None)
+    else:
+        health = judge(config.rules, seen.book, source.log, source.seen, now)
+    known = [each for each in positions if source and each.partition in source.log.log_by_partition]
+    return PipelineView(
+        config=config,
+        health=health,
+        open_batch=seen.book.open_batch,
+        pause=seen.book.pause,
+        strips=[seen.draw(each) for each in shown] if seen.held else (),
+        partitions=len(positions),
+        page=page,
+        missing=[gap for each in positions for gap in find_missing(each, seen.account(each))] if seen.held else (),
+        losses=find_losses(known, source.log) if source else (),
+        batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
+        decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
+        kafka_error=seen.kafka_error,
+        is_reading=seen.held is None,
+        now=now,
+    )
+
+
+def look_at_partition(
+    lookout: Lookout, config: PipelineConfig, partition: TopicPartition, start: int | None, until: int | None
+) -> PartitionView | None:
+    """Return a part of a partition, all of it where nothing else is asked for; None when it was never read.
+
+    Raises ServiceUnavailableError as ``look_at_pipeline``.
+    """
+    seen = _look(lookout, config)
+    position = next((each for each in seen.book.positions if each.partition == partition), None)
+    if position is None:
+        return None
+    usual = choose_frame(position, seen.log_of(position))
+    # What lies before the log start was published once, and can be looked at, too.
+    whole = OffsetRange(partition, min(usual.start, position.origin_offset), usual.until)
+    first = usual.start if start is None else min(max(start, whole.start), whole.until)
+    last = usual.until if until is None else min(max(until, first), whole.until)
+    frame = OffsetRange(partition, first, last)
+    return PartitionView(
+        config=config,
+        whole=whole,
+        strip=seen.draw(position, frame),
+        holders=list_holders(seen.dsn, config.name, frame, HOLDERS_SHOWN),
+        kafka_error=seen.kafka_error,
+        is_reading=seen.held is None,
+        now=datetime.now(UTC),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was read for a page. ``open_ranges`` are those of the open batch."""
+
+    dsn: str
+    pipeline: str
+    book: Book
+    source: Source | None
+    kafka_error: str | None
+    held: Held | None
+    given_up: Mapping[TopicPartition, Sequence[OffsetRange]]
+    open_ranges: Sequence[OffsetRange]
+
+    def log_of(self, position: Position) -> PartitionLog | None:
+        return self.source.log.log_by_partition.get(position.partition) if self.source else None
+
+    def account(self, position: Position, quarantined: Sequence[OffsetRange] = ()) -> Accounted:
+        """Return what the ledger says of a partition."""
+        held = self.held.ranges_by_partition if self.held else {}
+        mine = [each for each in self.open_ranges if each.partition == position.partition]
+        is_blocked = self.book.open_batch is not None and self.book.open_batch.state is BatchState.BLOCKED
+        return Accounted(
+            held=held.get(position.partition, ()),
+            lost=self.given_up.get(position.partition, ()),
+            quarantined=quarantined,
+            in_flight=() if is_blocked else mine,
+            blocked=mine if is_blocked else (),
+        )
+
+    def draw(self, position: Position, frame: OffsetRange | None = None) -> Strip:
+        """Return the strip of a partition, or of a part of it."""
+        log = self.log_of(position)
+        frame = frame or choose_frame(position, log)
+        quarantined = list_quarantined_offsets(self.dsn, self.pipeline, frame)
+        segments = cover(frame, position, log, self.account(position, quarantined))
+        seen = self.source.seen.get(position.partition) if self.source else None
+        return Strip(position, log, None if log is None else look(position, log, seen), frame, segments)
+
+
+def _look(lookout: Lookout, config: PipelineConfig) -> _Seen:
+    dsn, name = ledger_dsn(config), config.name
+    sight, history = lookout.source(name).look(_PATIENCE_SECONDS), lookout.held(name).look(_PATIENCE_SECONDS)
+    book = note_runs(load_books(dsn, [name]))[name]
+    given_up: dict[TopicPartition, list[OffsetRange]] = {}
+    for each in list_given_up(dsn, name):
+        given_up.setdefault(each.partition, []).append(each)
+    ranges = PostgresLedger(dsn).load_batch(book.open_batch.batch_id).ranges if book.open_batch else ()
+    return _Seen(dsn, name, book, sight.value, sight.error, history.value, given_up, ranges)

@@ -1,0 +1,94 @@
+"""Pages as text: templates that escape everything, and the few words that they have in common."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from batchledger.comparison import describe_replaced
+from batchledger.health import describe_duration
+from batchledger.printing import escape
+from batchledger.ui.ribbon import COLUMNS
+
+PAYLOAD_CHARACTERS = 2000
+# Everything comes from here, no script stands in a page, and nobody else shows it in a frame.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def show(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
+    """Return a page; its links begin where the request's do, which may be behind a proxy's prefix."""
+    root = request.scope.get("root_path", "")
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            root=root,
+            airflow=root.removesuffix("/batchledger"),
+            address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
+                **content,
+        )
+    )
+    return HTMLResponse(text, status)
+
+
+def with_query(query: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the parameters of an address with some of them changed; None takes one away."""
+    return {name: value for name, value in {**query, **changes}.items() if value is not None}
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("batchledger.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "ago": _ago,
+        "count": lambda value: "" if value is None else f"{value:,}",
+        "duration": lambda seconds: (
+            describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
+        ),
+        "moment": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if value else "",
+        "payload": _payload,
+        "slug": lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-"),
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    templates.globals |= {"columns": COLUMNS, "replaced_words": describe_replaced}
+    return templates
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    """Return how long ago something was, in its largest unit: ``3 min ago``; ``in 5 h`` where it is yet to come."""
+    seconds = (now - moment).total_seconds()
+    told = describe_duration(timedelta(seconds=abs(seconds))).split(" ")
+    text = " ".join(told[:2])
+    if abs(seconds) < 1:
+        return "now"
+    return f"{text} ago" if seconds > 0 else f"in {text}"
+
+
+def _duration(seconds: float) -> str:
+    return describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
+
+
+def _payload(value: bytes | None) -> str:
+    """Return bytes as text in which nothing is hidden, cut where it is very long."""
+    text = escape(value)
+    return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}… ({len(value or b''):,} bytes)"

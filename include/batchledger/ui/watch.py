@@ -1,0 +1,74 @@
+"""What takes longer than a page may is found beside it: once for everybody who looks, and only while somebody does."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Generic, TypeVar
+
+from batchledger.errors import BatchledgerError
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight(Generic[Value]):
+    """The newest value, and when it was found; None before the first. ``error`` is why there is no newer one."""
+
+    value: Value | None = None
+    found_at: datetime | None = None
+    error: str | None = None
+
+
+class Watch(Generic[Value]):
+    """A value that is found again when somebody looks and it is older than ``fresh_seconds``; by one thread at a time.
+
+    ``find`` is given the value before, None at first. When it raises, the value stays and the error stands beside it.
+    """
+
+    def __init__(self, find: Callable[[Value | None], Value], fresh_seconds: float) -> None:
+        self._find = find
+        self._fresh_seconds = fresh_seconds
+        self._lock = threading.Lock()
+        self._sight: Sight[Value] = Sight()
+        self._begun_at = -fresh_seconds
+        self._done = threading.Event()
+        self._done.set()
+
+    def look(self, patience_seconds: float) -> Sight[Value]:
+        """Return what is known, after waiting a little for what is being found when nothing is known yet."""
+        with self._lock:
+            if self._done.is_set() and monotonic() - self._begun_at >= self._fresh_seconds:
+                self._begin()
+            sight = self._sight
+        if sight.value is None or sight.error is not None:
+            self._done.wait(patience_seconds)
+        return self._sight
+
+    def expire(self) -> None:
+        """Let the next look find the value again, because somebody has just changed what it is made of."""
+        with self._lock:
+            self._begun_at = monotonic() - self._fresh_seconds
+
+    def _begin(self) -> None:
+        self._begun_at = monotonic()
+        self._done.clear()
+        # A thread that hangs, because a broker does not answer, shall not hold up the end of the process.
+        threading.Thread(target=self._find_again, name="batchledger-watch", daemon=True).start()
+
+    def _find_again(self) -> None:
+        before = self._sight
+        try:
+            self._sight = Sight(self._find(before.value), datetime.now(UTC))
+        except BatchledgerError as error:
+            self._sight = Sight(before.value, before.found_at, str(error))
+        except Exception:
+            logger.exception("something that a page shows could not be found")
+            reason = "an error of the page itself; the log of Airflow's API server has it"
+            self._sight = Sight(before.value, before.found_at, reason)
+        finally:
+            self._done.set()
