@@ -220,7 +220,7 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse)
     for line in describe_dry_run(found, platform.decisions.load_balances(found.batch.batch_id)):
         logger.info("%s", line)
     if found.objections:
-        raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.objections)}")
+        raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.words)}")
     raise AirflowSkipException(f"{pipeline.name}: a dry run, nothing was published")
 
 

@@ -15,6 +15,7 @@ LABEL_BY_ACTION = {
     Action.ONE_BATCH: "Take one batch with another record limit",
     Action.REPLAY_WINDOW: "Replay a time window",
     Action.REPLAY_RANGES: "Replay offset ranges",
+    Action.REPLAY_QUARANTINE: "Publish records from quarantine again",
     Action.RETRY_BATCH: "Try a blocked batch again",
 }
 
@@ -44,7 +45,7 @@ def make_form() -> dict[str, Param]:
     Airflow keeps values in them.
     """
     one_batch, replay = LABEL_BY_ACTION[Action.ONE_BATCH], "Replay, also for backfills"
-    window, ranges = LABEL_BY_ACTION[Action.REPLAY_WINDOW], LABEL_BY_ACTION[Action.REPLAY_RANGES]
+    window, ranges = LABEL_BY_ACTION[Action.REPLAY_WINDOW], "Replay offset ranges, also from quarantine"
     return {
         Field.ACTION: Param(
             Action.CATCH_UP.value,
@@ -86,7 +87,8 @@ def make_form() -> dict[str, Param]:
             section=ranges,
             title="Offset ranges",
             description_md="One per line: `topic[partition] start..until`, for example `orders[3] 1200..1500`; "
-            "the offset behind the dots is not part of it.",
+            "the offset behind the dots is not part of it. From quarantine: the records of them that lie there, "
+            "decoded again from the bytes that were kept; what fails again stays there.",
         ),
         Field.ALLOW_EXPIRED: Param(
             False,
@@ -102,7 +104,7 @@ def make_form() -> dict[str, Param]:
             section=replay,
             title="Only show what would change",
             description="Read, decode and audit the records, compare the rows with the table, write the outcome to the "
-            "plan task's log, and publish nothing. Needs no reason.",
+            "plan task's log and the ledger, and publish nothing. Needs no reason.",
         ),
         Field.BATCH_ID: _optional(
             "integer",

@@ -1,10 +1,13 @@
 """What publishing an attempt would do to the rows of the target, counted before anything is published. Values only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from batchledger.batch import HeldRange
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition
+
+_COUNTS = ("added", "removed", "changed", "unchanged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +72,64 @@ class Comparison:
     def is_same(self) -> bool:
         """Whether the rows would be as they are."""
         return not (self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunOutcome:
+    """What a dry run has found, as the ledger keeps it: never a value of a record.
+
+    ``expired``: what Kafka no longer has of what was asked for. ``comparison`` is None when the target would refuse the
+    rows. ``objections`` say why the replay would not be published; there are none when it would.
+    """
+
+    expired: tuple[OffsetRange, ...] = ()
+    replaced: tuple[ReplacedRows, ...] = ()
+    comparison: Comparison | None = None
+    objections: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; ranges and coordinates are text, such as ``orders[0] 0..5`` and ``orders[0]@5``."""
+        replaced = [
+            {"batch_id": each.held.batch_id, "range": str(each.held.range), "rows": each.rows} for each in self.replaced
+        ]
+        return {
+            "expired": [str(each) for each in self.expired],
+            "replaced": replaced,
+            "comparison": None if self.comparison is None else _comparison_to_json(self.comparison),
+            "objections": list(self.objections),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "DryRunOutcome":
+        """Read back what ``to_json`` has made."""
+        return cls(
+            expired=tuple(map(OffsetRange.parse, kept["expired"])),
+            replaced=tuple(
+                ReplacedRows(HeldRange(each["batch_id"], OffsetRange.parse(each["range"])), each["rows"])
+                for each in kept["replaced"]
+            ),
+            comparison=None if kept["comparison"] is None else _comparison_from_json(kept["comparison"]),
+            objections=tuple(kept["objections"]),
+        )
+
+
+def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        **{name: getattr(comparison, name) for name in _COUNTS},
+        "absent_columns": list(comparison.absent_columns),
+        "examples": [{"where": str(each), "columns": list(each.columns)} for each in comparison.examples],
+    }
+
+
+def _comparison_from_json(kept: Mapping[str, Any]) -> Comparison:
+    return Comparison(
+        **{name: kept[name] for name in _COUNTS},
+        examples=tuple(_changed_row(each["where"], each["columns"]) for each in kept["examples"]),
+        absent_columns=tuple(kept["absent_columns"]),
+    )
+
+
+def _changed_row(where: str, columns: Sequence[str]) -> ChangedRow:
+    partition, _, offset = where.rpartition("@")
+    place = OffsetRange.parse(f"{partition} {offset}..{offset}")
+    return ChangedRow(place.partition, place.start, tuple(columns))

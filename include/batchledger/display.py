@@ -12,6 +12,7 @@ from batchledger.batch import Batch, BatchState, DecisionRecord, DeliveryMode, L
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
+from batchledger.dry_run_display import outcome_as_json, replaced_as_json, show_outcome, show_replaced
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.offsets import count_offsets
@@ -100,21 +101,6 @@ def show_plan(
     show_replaced(replaced, "Rows that it would replace")
     for line in describe_threats(threats, now):
         print_out(Text(line, "yellow"))
-
-
-def show_replaced(replaced: Sequence[ReplacedRows], title: str) -> None:
-    """Print whose rows would go; nothing when there are none."""
-    if not replaced:
-        return
-    table = new_table(title, "batch", "range", "rows")
-    for each in replaced:
-        table.add_row(str(each.held.batch_id), str(each.held.range), f"{each.rows:,}")
-    print_out(table)
-
-
-def replaced_as_json(replaced: Sequence[ReplacedRows]) -> list[dict[str, Any]]:
-    """Whose rows would go, for scripts."""
-    return [{"batch_id": each.held.batch_id, **range_as_json(each.held.range), "rows": each.rows} for each in replaced]
 
 
 def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
@@ -225,7 +211,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         names = ("decisions", "attempts", "ranges", "checks", "replaced", "replaced_by")
         parts = {name: getattr(history, name) for name in names}
         duplicates = {"count": _count_duplicates(history), "first": history.duplicates}
-        print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates})
+        dry_run = history.dry_run and outcome_as_json(history.dry_run)
+        print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates, "dry_run": dry_run})
         return
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     lane = _lane(batch.lane, batch.is_dry_run)
@@ -237,8 +224,15 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     for title, exchanged in (("Replaced", history.replaced), ("Replaced by", history.replaced_by)):
         if exchanged:
             print_out(replacements_table(title, exchanged, history.batch.batch_id))
-    if not history.attempts:
-        return
+    if history.dry_run:
+        show_outcome(history.dry_run)
+    if history.attempts:
+        _show_attempts(history)
+    if batch.state is BatchState.BLOCKED:
+        print_out(Text(f"{ways_out(batch)}."))
+
+
+def _show_attempts(history: BatchHistory) -> None:
     attempts = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
         outcome = Text(attempt.outcome or "at work, or killed")
@@ -250,8 +244,6 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     for check in history.checks:
         checks.add_row(_outcome_of(check), check.name, Text(check.detail))
     print_out(checks)
-    if history.batch.state is BatchState.BLOCKED:
-        print_out(Text(f"{ways_out(history.batch)}."))
 
 
 def _outcome_of(check: CheckResult) -> Text:

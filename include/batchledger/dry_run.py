@@ -1,8 +1,8 @@
 """What a replay would do: it is staged and audited as it would be, compared with the target, and never published.
 
 The dry run is a batch of its own in the ledger, because attempts, staging and the job of spark-submit hang on one. It
-ends discarded, with who asked for it; the target, the positions and what others hold stay as they are. A process that
-is killed in the middle leaves an open batch, which nothing can publish.
+ends discarded, with who asked for it and what was found; the target, the positions and what others hold stay as they
+are. A process that is killed in the middle leaves an open batch, which nothing can publish.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from batchledger import plans, run_batch
 from batchledger.accounting import Balance, describe_balance
 from batchledger.batch import Attempt, Batch, Decision
-from batchledger.comparison import Comparison, ReplacedRows, describe_replaced
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
+from batchledger.comparison import Comparison, DryRunOutcome, ReplacedRows, describe_replaced
 from batchledger.errors import BatchBlockedError, TargetRefusedError
 from batchledger.offsets import OffsetRange, count_offsets, describe_ranges
 from batchledger.ownership import drop_staging
@@ -25,15 +26,26 @@ CHANGED_ROWS_SHOWN = 20
 class DryRun:
     """The outcome: whose rows would be replaced, how they would differ, and why it would not be published at all.
 
-    ``comparison`` is None when the target would refuse the rows; ``objections`` is empty when nothing speaks against
-    publishing. ``batch`` is the discarded one; its balance is in the ledger.
+    ``comparison`` is None when the target would refuse the rows; ``objections`` are the checks that block it, empty
+    when nothing speaks against publishing. ``batch`` is the discarded one; its balance is in the ledger.
     """
 
     batch: Batch
     expired: tuple[OffsetRange, ...]
     replaced: tuple[ReplacedRows, ...]
     comparison: Comparison | None
-    objections: tuple[str, ...]
+    objections: tuple[CheckResult, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What speaks against publishing, for whoever asked; a target that refuses the rows may quote a record."""
+        return tuple(f"{each.name}: {each.detail}" for each in self.objections)
+
+
+def summarise_dry_run(found: DryRun) -> DryRunOutcome:
+    """Return what the ledger keeps of the outcome, and anybody may read: without what may quote a record."""
+    objections = tuple(f"{each.name}: {each.public_detail}" for each in found.objections)
+    return DryRunOutcome(found.expired, found.replaced, found.comparison, objections)
 
 
 def dry_run_replay(
@@ -42,31 +54,28 @@ def dry_run_replay(
     """Do everything of a replay but publish it; None when there is nothing to publish again.
 
     ``stage_step`` as for ``run_batch.run_once``. Raises what planning and staging a replay raise. Asking again, as a
-    retry does, is a dry run of its own.
+    retry does, is a dry run of its own. The transaction that discards its batch keeps the outcome in the ledger; one
+    that fails midway is discarded without.
     """
     planned = plans.preview_replay(platform, replay)
     if planned.is_empty:
         return None
     planned = replace(planned, first_positions=(), is_dry_run=True)
     batch = plans.store_replay(platform, planned, run, decision, key=None)
+    found: DryRun | None = None
     try:
         (stage_step or run_batch.stage)(platform, batch.batch_id, run)
-        objections = _audit(platform, batch.batch_id, run)
-        comparison = None
-        try:
-            comparison = platform.sink.compare(_attempt(platform, batch.batch_id), CHANGED_ROWS_SHOWN)
-        except TargetRefusedError as error:
-            objections = (*objections, str(error))
-        replaced = plans.find_replaced_rows(platform, batch.ranges)
+        found = _look(platform, batch, planned.expired, run)
     finally:
-        platform.ledger.end_dry_run(batch.batch_id)
-        drop_staging(platform, _attempt(platform, batch.batch_id))
-    batch = platform.ledger.load_batch(batch.batch_id)
-    return DryRun(batch, planned.expired, replaced, comparison, objections)
+        _end(platform, batch, None if found is None else summarise_dry_run(found))
+    return replace(found, batch=platform.ledger.load_batch(batch.batch_id))
 
 
 def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str]:
-    """Yield the outcome in lines for a log; ``balances`` are those of its batch. Never a value of a record."""
+    """Yield the outcome in lines for a log; ``balances`` are those of its batch.
+
+    No line has a value of a record, unless a target that refuses the rows quotes one.
+    """
     ranges = found.batch.ranges
     yield f"dry run of {count_offsets(ranges):,} offsets in {describe_ranges(ranges)}: nothing was changed"
     for each in balances:
@@ -80,18 +89,38 @@ def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str
             yield f"not in the rows, so they would get their default: {', '.join(found.comparison.absent_columns)}"
         for row in found.comparison.examples:
             yield f"{row} would change in {', '.join(row.columns)}"
-    for objection in found.objections:
+    for objection in found.words:
         yield f"it would not be published: {objection}"
 
 
-def _audit(platform: Platform, batch_id: int, run: str) -> tuple[str, ...]:
+def _look(platform: Platform, batch: Batch, expired: tuple[OffsetRange, ...], run: str) -> DryRun:
+    """Judge what is staged, and compare it with the target."""
+    objections = _audit(platform, batch.batch_id, run)
+    comparison = None
+    try:
+        comparison = platform.sink.compare(_attempt(platform, batch.batch_id), CHANGED_ROWS_SHOWN)
+    except TargetRefusedError as error:
+        # Its publication would be blocked by the same check.
+        refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
+        objections = (*objections, refusal)
+    return DryRun(batch, expired, plans.find_replaced_rows(platform, batch.ranges), comparison, objections)
+
+
+def _audit(platform: Platform, batch_id: int, run: str) -> tuple[CheckResult, ...]:
     """Audit as a replay is, and return which checks would block it."""
     try:
         run_batch.audit(platform, batch_id, run)
     except BatchBlockedError:
-        checks = platform.ledger.load_checks(batch_id)
-        return tuple(f"{each.name}: {each.detail}" for each in checks if each.blocks)
+        return tuple(each for each in platform.ledger.load_checks(batch_id) if each.blocks)
     return ()
+
+
+def _end(platform: Platform, batch: Batch, found: DryRunOutcome | None) -> None:
+    """Discard the batch, with what it has found; its staging goes also when the ledger cannot be told."""
+    try:
+        platform.ledger.end_dry_run(batch.batch_id, found)
+    finally:
+        drop_staging(platform, _attempt(platform, batch.batch_id))
 
 
 def _attempt(platform: Platform, batch_id: int) -> Attempt:

@@ -29,6 +29,7 @@ from batchledger.replay import (
     Quarantined,
     Replay,
     Window,
+    check_portions,
     plan_quarantined,
     plan_ranges,
     raise_log_starts,
@@ -65,7 +66,9 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
     """
     if isinstance(replay.what, Quarantined):
-        return plan_quarantined(platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges))
+        records = platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges)
+        check_portions(platform.rules.name, replay.what, records)
+        return plan_quarantined(records)
     rules, stored = platform.rules, load_positions(platform)
     log = platform.source.read_log(rules.topics)
     check_topics(rules.name, log, rules.topics)

@@ -202,6 +202,27 @@ def split_quarantined(records: Sequence[QuarantinedRecord]) -> list[Quarantined]
     return [Quarantined(tuple(merge_ranges(each.range for each in portion))) for portion in portions]
 
 
+def check_portions(pipeline: str, asked: Quarantined, records: Sequence[QuarantinedRecord]) -> None:
+    """Raise ReplayRefusedError when the records, all that quarantine has of what was asked for, are no single batch.
+
+    It names the ranges that hold exactly the first portion of them: as few as possible, out of those that were asked
+    for. Of ``orders[0] 0..9000``, with a record at every second offset, these are ``orders[0] 0..999``.
+    """
+    portions = split_quarantined(records)
+    if len(portions) <= 1:
+        return
+    # Portions follow each other, so between the first and the last record of one there is none of another.
+    first = intersect(_span(portions[0].ranges), asked.ranges)
+    raise ReplayRefusedError(
+        f"replay of {asked} for {pipeline} refused: the {count_offsets(record.range for record in records):,} records "
+        f"would be {len(portions)} batches, and one run is one batch ({RANGES_AT_ONCE} separate ranges, "
+        f"{BYTES_AT_ONCE // 2**20} MiB). Nothing was changed. Ask for the first of them alone, then for the others: "
+        f"{describe_ranges(first, limit=len(first))}. All at once, one batch after the other: batchledger quarantine "
+        f"replay {pipeline} RANGE... --reason WHY",
+        ranges=[str(each) for each in first],
+    )
+
+
 def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> None:
     """Raise ReplayRefusedError when records of a stored replay have left quarantine since it was planned."""
     gone = find_gaps((each.range for each in records), within=batch.ranges)
@@ -235,3 +256,10 @@ def _describe_empty(resolved: ResolvedReplay) -> str:
     starts = {each.partition: each.until for each in resolved.expired}
     named = "; ".join(f"{each} is empty, everything below {starts[each]} is gone" for each in resolved.empty)
     return f" {named}: nobody can tell any more whether a record of it belonged to the window."
+
+
+def _span(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return for each partition of the ranges the one that reaches from its first offset to its last."""
+    partitions = dict.fromkeys(each.partition for each in ranges)
+    of_each = [[each for each in ranges if each.partition == partition] for partition in partitions]
+    return [OffsetRange(held[0].partition, held[0].start, held[-1].until) for held in of_each]

@@ -15,7 +15,7 @@ from typing import Any
 from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange, describe_ranges, find_overlaps
-from batchledger.replay import Replay, Window
+from batchledger.replay import Quarantined, Replay, Window
 
 
 class Action(StrEnum):
@@ -25,6 +25,7 @@ class Action(StrEnum):
     ONE_BATCH = "one_batch"
     REPLAY_WINDOW = "replay_window"
     REPLAY_RANGES = "replay_ranges"
+    REPLAY_QUARANTINE = "replay_quarantine"
     RETRY_BATCH = "retry_batch"
 
 
@@ -47,6 +48,7 @@ NEEDED: Mapping[Action, Collection[Field]] = {
     Action.ONE_BATCH: (Field.MAX_RECORDS, Field.REASON),
     Action.REPLAY_WINDOW: (Field.WINDOW_SINCE, Field.WINDOW_UNTIL, Field.REASON),
     Action.REPLAY_RANGES: (Field.RANGES, Field.REASON),
+    Action.REPLAY_QUARANTINE: (Field.RANGES, Field.REASON),
     Action.RETRY_BATCH: (Field.BATCH_ID, Field.REASON),
 }
 OPTIONAL: Mapping[Action, Collection[Field]] = {
@@ -54,6 +56,7 @@ OPTIONAL: Mapping[Action, Collection[Field]] = {
     Action.ONE_BATCH: (),
     Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
     Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    Action.REPLAY_QUARANTINE: (Field.DRY_RUN,),
     Action.RETRY_BATCH: (),
 }
 OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED, Field.DRY_RUN)
@@ -147,8 +150,10 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
             return CatchUp(int(given[Field.MAX_RECORDS]), _decide(run, given[Field.REASON]))
         case Action.REPLAY_WINDOW:
             return _republish(_read_window(given), given, run, given[Field.REASON])
-        case Action.REPLAY_RANGES:
-            return _republish(_read_ranges(given[Field.RANGES], topics), given, run, given[Field.REASON])
+        case Action.REPLAY_RANGES | Action.REPLAY_QUARANTINE:
+            ranges = _read_ranges(given[Field.RANGES], topics)
+            what = Quarantined(ranges) if action is Action.REPLAY_QUARANTINE else ranges
+            return _republish(what, given, run, given[Field.REASON])
         case Action.RETRY_BATCH:
             return Retake(int(given[Field.BATCH_ID]), _decide(run, given[Field.REASON]))
 
@@ -174,7 +179,7 @@ def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts
 
 
 def _republish(
-    what: Window | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
+    what: Window | Quarantined | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
 ) -> Republish | Rehearse:
     replay, decision = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given), _decide(run, reason)
     if Field.DRY_RUN in given:

@@ -81,6 +81,15 @@ def test_every_field_has_a_title_and_a_description_and_every_action_a_label() ->
     assert list(LABEL_BY_ACTION) == list(Action)
 
 
+def test_form_offers_to_publish_records_from_quarantine_again_and_says_what_its_ranges_mean() -> None:
+    form = make_form()
+    schema = form[Field.ACTION].schema
+    assert "replay_quarantine" in schema["enum"]
+    assert "quarantine" in schema["values_display"]["replay_quarantine"]
+    assert "quarantine" in form[Field.RANGES].schema["section"]
+    assert "From quarantine" in form[Field.RANGES].schema["description_md"]
+
+
 def test_two_forms_share_no_value() -> None:
     """Airflow keeps the values of a run in the params."""
     first, second = ParamsDict(make_form()), ParamsDict(make_form())

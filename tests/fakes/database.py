@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from batchledger.accounting import Balance
 from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position
+from batchledger.comparison import DryRunOutcome
 from batchledger.errors import ServiceUnavailableError
 from batchledger.incidents import Event, Incident
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -55,6 +56,7 @@ class StoredBatch:
     epoch: int = 0
     planned_by: str = ""
     request_key: str | None = None
+    dry_run: DryRunOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)

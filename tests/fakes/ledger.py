@@ -21,6 +21,7 @@ from batchledger.batch import (
     state_after_audit,
 )
 from batchledger.checking import CheckResult, Suite
+from batchledger.comparison import DryRunOutcome
 from batchledger.effects import dropping, leaving_out
 from batchledger.errors import BatchBlockedError, OutcomeUnknownError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, intersect, merge_ranges
@@ -214,12 +215,13 @@ class MemoryLedger:
                 record_decision(tables, pipeline, DecisionKind.QUARANTINE_DROP, decision, self.clock(), effect)
         return len(dropped)
 
-    def end_dry_run(self, batch_id: int) -> None:
+    def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
         """See the port."""
         with self.database.transaction() as tables:
             stored = find_stored(tables, batch_id)
-            if stored.batch.is_dry_run:
-                tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
+            if stored.batch.is_dry_run and not stored.batch.state.is_final:
+                ended = replace(stored.batch, state=BatchState.DISCARDED)
+                tables.batches[batch_id] = replace(stored, batch=ended, dry_run=found)
 
     def _insert_batch(self, tables: Tables, pipeline: str, plan: Plan, run: str, key: str | None = None) -> Batch:
         batch = Batch(

@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 
 from batchledger import decisions, plans, run_batch
-from batchledger.batch import BatchState, Decision
-from batchledger.comparison import describe_replaced
-from batchledger.dry_run import dry_run_replay
+from batchledger.batch import Attempt, BatchState, Decision
+from batchledger.comparison import Comparison, DryRunOutcome, describe_replaced
+from batchledger.dry_run import dry_run_replay, summarise_dry_run
 from batchledger.errors import (
     BatchBlockedError,
     ExpiredError,
     FencedError,
     PipelinePausedError,
     ReplayRefusedError,
+    ServiceUnavailableError,
     StagingError,
+    TargetChangedError,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
 from batchledger.replay import Replay
+from tests.fakes.ledger import MemoryLedger
+from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
 
@@ -49,6 +53,36 @@ def look(world: World) -> Mapping[str, Any]:
     return {**{name: dict(getattr(tables, name)) for name in VISIBLE}, "held": held}
 
 
+def kept_of(world: World) -> DryRunOutcome | None:
+    """What the ledger has kept of the newest batch."""
+    batches = world.database.committed.batches
+    return batches[max(batches)].dry_run
+
+
+class RefusingSink(MemorySink):
+    """A target that does not take the rows, and quotes one."""
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        raise TargetChangedError("invalid input syntax: 'a secret value'")
+
+
+class UnreachableSink(MemorySink):
+    """A warehouse that goes away after the audit."""
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        raise ServiceUnavailableError("planted")
+
+
+class EndlessLedger(MemoryLedger):
+    """A ledger that cannot be told that a dry run is over."""
+
+    def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
+        """See the port."""
+        raise ServiceUnavailableError("planted")
+
+
 def corrected(rows: Rows) -> Rows:
     """A transform that drops one row and changes another."""
     return [
@@ -69,6 +103,7 @@ def test_dry_run_says_what_would_differ_and_changes_nothing(world: World) -> Non
     assert describe_replaced(found.replaced) == "4 rows: batch 1: 2, batch 2: 2"
     assert found.objections == ()
     assert look(world) == before
+    assert kept_of(world) == summarise_dry_run(found)
     assert not world.database.committed.staging
     assert not world.database.committed.evidence
     assert world.database.committed.batches[found.batch.batch_id].batch.state is BatchState.DISCARDED
@@ -77,7 +112,26 @@ def test_dry_run_says_what_would_differ_and_changes_nothing(world: World) -> Non
 def test_dry_run_of_what_would_be_blocked_says_why(world: World) -> None:
     found = dry_run_replay(world.process(alter=staged_twice), MIDDLE, "look", ANA)
     assert found is not None
-    assert any("no_duplicate_offsets" in each for each in found.objections)
+    assert any("no_duplicate_offsets" in each for each in found.words)
+    kept = kept_of(world)
+    assert kept is not None
+    assert kept.objections == found.words
+
+
+def test_what_a_target_says_that_refuses_the_rows_is_told_to_who_asked_and_not_kept(world: World) -> None:
+    """The words of a table may quote a record."""
+    platform = world.process()
+    refusing = replace(platform, sink=RefusingSink(world.database, "orders"))
+    found = dry_run_replay(refusing, MIDDLE, "look", ANA)
+    assert found is not None
+    assert found.words == ("accepted_by_target: invalid input syntax: 'a secret value'",)
+    kept = kept_of(world)
+    assert kept is not None
+    assert kept.comparison is None
+    assert describe_replaced(kept.replaced) == "4 rows: batch 1: 2, batch 2: 2"
+    assert len(kept.objections) == 1
+    assert kept.objections[0].startswith("accepted_by_target: ")
+    assert "secret" not in json.dumps(kept.to_json())
 
 
 def test_dry_run_of_nothing_is_no_batch(world: World) -> None:
@@ -99,7 +153,35 @@ def test_dry_run_that_fails_is_discarded_too_and_may_be_asked_again(world: World
         dry_run_replay(world.process(), MIDDLE, "look", ANA, fail)
     assert look(world) == before
     assert [each.batch.state for each in world.database.committed.batches.values()][-1] is BatchState.DISCARDED
+    assert kept_of(world) is None
     assert dry_run_replay(world.process(), MIDDLE, "look", ANA) is not None
+    assert kept_of(world) is not None
+
+
+def test_dry_run_that_fails_after_its_audit_has_found_nothing(world: World) -> None:
+    platform = world.process()
+    failing = replace(platform, sink=UnreachableSink(world.database, "orders"))
+    before = look(world)
+    with pytest.raises(ServiceUnavailableError):
+        dry_run_replay(failing, MIDDLE, "look", ANA)
+    assert look(world) == before
+    assert kept_of(world) is None
+    assert [each.batch.state for each in world.database.committed.batches.values()][-1] is BatchState.DISCARDED
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+
+
+def test_dry_run_whose_end_cannot_be_recorded_leaves_no_staging_and_nothing_that_can_be_published(world: World) -> None:
+    platform = world.process()
+    before = look(world)
+    with pytest.raises(ServiceUnavailableError):
+        dry_run_replay(replace(platform, ledger=EndlessLedger(world.database)), MIDDLE, "look", ANA)
+    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
+    left = max(world.database.committed.batches)
+    with pytest.raises(ReplayRefusedError, match="never published"):
+        run_batch.run_once(world.process(), "another", left)
+    assert look(world) == before
+    assert decisions.discard(world.process(), left, ANA).is_new
+    assert kept_of(world) is None
 
 
 def test_dry_run_is_allowed_while_the_pipeline_is_paused(world: World) -> None:

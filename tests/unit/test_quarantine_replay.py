@@ -1,16 +1,19 @@
 """Records in quarantine are tried again from the bytes kept there: exactly those, and the balance stays closed (I7)."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batchledger import plans, run_batch
 from batchledger.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
 from batchledger.dry_run import dry_run_replay
 from batchledger.errors import ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
 from batchledger.pipeline import Platform
-from batchledger.replay import BYTES_AT_ONCE, RANGES_AT_ONCE, Quarantined, Replay, split_quarantined
+from batchledger.replay import BYTES_AT_ONCE, RANGES_AT_ONCE, Quarantined, Replay, check_portions, split_quarantined
 from tests.fakes.crash import CrashOnce, SimulatedCrashError, replay_crash_points
 from tests.fakes.database import Coordinate, coordinate_of
 from tests.fakes.history import prove
@@ -172,3 +175,56 @@ def test_portions_hold_all_records_once_within_their_bounds() -> None:
     one = [QuarantinedRecord(ORDERS_0, 0, BYTES_AT_ONCE * 2), QuarantinedRecord(TopicPartition("orders", 1), 1, 1)]
     assert [count_offsets(each.ranges) for each in split_quarantined(one)] == [1, 1]
     assert split_quarantined([]) == []
+
+
+def test_more_than_one_batch_can_hold_is_refused_by_a_run_and_a_dry_run_with_the_ranges_to_begin_with(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchledger.replay.RANGES_AT_ONCE", 1)
+    batches = dict(world.database.committed.batches)
+    asked = Replay(Quarantined((OffsetRange(ORDERS_0, 0, 10),)))
+    for ask in (
+        lambda: plans.plan_replay(world.process(), asked, "again", ANA, "again"),
+        lambda: dry_run_replay(world.process(), asked, "look", ANA),
+    ):
+        with pytest.raises(
+            ReplayRefusedError, match=r"3 records would be 2 batches.* then for the others: "
+        ) as refused:
+            ask()
+        assert refused.value.fields["ranges"] == ["orders[0] 2..4"]
+        assert "orders[0] 2..4." in str(refused.value)
+    assert world.database.committed.batches == batches
+    first = Replay(Quarantined(tuple(OffsetRange.parse(each) for each in refused.value.fields["ranges"])))
+    batch = plans.plan_replay(world.process(), first, "again", ANA, "again")
+    assert batch is not None
+    assert [str(each) for each in batch.ranges] == ["orders[0] 2..4"]
+
+
+@given(
+    st.sets(st.tuples(st.integers(0, 1), st.integers(0, 30)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=4),
+    st.integers(1, 4),
+)
+def test_ranges_to_begin_with_hold_exactly_the_first_portion_and_nothing_that_was_not_asked_for(
+    places: set[tuple[int, int]], frames: list[tuple[int, int, int]], at_once: int
+) -> None:
+    kept = [QuarantinedRecord(TopicPartition("orders", number), offset, 1) for number, offset in sorted(places)]
+    partitions = [(TopicPartition("orders", number), start, length) for number, start, length in frames]
+    asked = Quarantined(tuple(merge_ranges(OffsetRange(each, start, start + size) for each, start, size in partitions)))
+
+    def find(ranges: Sequence[OffsetRange]) -> list[QuarantinedRecord]:
+        return [each for each in kept if intersect(ranges, [each.range])]
+
+    with pytest.MonkeyPatch.context() as smaller:
+        smaller.setattr("batchledger.replay.RANGES_AT_ONCE", at_once)
+        portions = split_quarantined(find(asked.ranges))
+        if len(portions) <= 1:
+            check_portions("orders", asked, find(asked.ranges))
+            return
+        with pytest.raises(ReplayRefusedError) as refused:
+            check_portions("orders", asked, find(asked.ranges))
+        told = [OffsetRange.parse(each) for each in refused.value.fields["ranges"]]
+        assert find_gaps(asked.ranges, within=told) == []
+        assert split_quarantined(find(told)) == portions[:1]
+        check_portions("orders", Quarantined(tuple(told)), find(told))
+    assert all(str(each) in str(refused.value) for each in told)

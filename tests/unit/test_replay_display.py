@@ -1,13 +1,16 @@
 """What is printed of replays and of quarantine fits 80 columns, and shows no payload that was not asked for."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from batchledger.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
+from batchledger.checking import CheckResult, Outcome
 from batchledger.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
-from batchledger.display import show_batches
-from batchledger.dry_run import DryRun
+from batchledger.display import show_batch, show_batches
+from batchledger.dry_run import DryRun, summarise_dry_run
 from batchledger.ledger.history import BatchHistory, BatchSummary, QuarantineLine, QuarantineList, ReplacementRecord
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.printing import escape
@@ -59,14 +62,24 @@ def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
     changed = ChangedRow(ORDERS_0, 5, tuple(f"column_{number}" for number in range(20)))
     comparison = Comparison(1, 2, 3, 4, (changed,), ("note",))
     replaced = (ReplacedRows(HeldRange(3, MIDDLE), 9),)
-    found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, ("it_fails: because",))
+    objections = (CheckResult("it_fails", Outcome.FAILED, "because"),)
+    found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, objections)
     show_dry_run(found, HISTORY, as_json=False)
-    text = shown(capsys)
-    assert "1 added, 2 removed, 3 changed, 4 unchanged" in text
-    assert "orders[0]@5 column_0, column_1" in text
-    assert "default: note" in text
-    assert "orders[0] 0..4" in text
-    assert "It would not be published: it_fails: because" in text
+    of_the_command = shown(capsys)
+    kept = replace(HISTORY, dry_run=summarise_dry_run(found))
+    show_batch(kept, as_json=False)
+    for text in (of_the_command, shown(capsys)):
+        assert "1 added, 2 removed, 3 changed, 4 unchanged" in text
+        assert "orders[0]@5 column_0, column_1" in text
+        assert "default: note" in text
+        assert "orders[0] 0..4" in text
+        assert "It would not be published: it_fails: because" in text
+    show_dry_run(found, HISTORY, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    show_batch(kept, as_json=True)
+    assert json.loads(capsys.readouterr().out)["dry_run"].items() <= said.items()
+    show_batch(HISTORY, as_json=True)
+    assert json.loads(capsys.readouterr().out)["dry_run"] is None
 
 
 def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:

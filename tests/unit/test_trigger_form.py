@@ -9,7 +9,7 @@ import pytest
 from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange
-from batchledger.replay import Replay, Window
+from batchledger.replay import Quarantined, Replay, Window
 from batchledger.trigger_form import Action, CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 TOPICS = ("orders", "returns")
@@ -23,6 +23,7 @@ UNTOUCHED: dict[str, Any] = {
 }  # fmt: skip
 WINDOW = {"action": "replay_window", "window_since": "2013-01-01T00:00:00Z", "window_until": "2013-01-02T00:00:00Z"}
 RANGES = {"action": "replay_ranges", "ranges": ["orders[3] 10..25"]}
+QUARANTINE = RANGES | {"action": "replay_quarantine"}
 
 
 def read(configuration: dict[str, Any], run: RunFacts = MANUAL) -> Order:
@@ -62,9 +63,15 @@ def test_form_left_as_it_is_catches_up_in_the_name_of_who_pressed_the_button() -
                 "manual__1#0",
             ),
         ),
+        (
+            QUARANTINE,
+            Republish(
+                Replay(Quarantined((OffsetRange.parse("orders[3] 10..25"),))), Decision("ana", "why"), "manual__1#0"
+            ),
+        ),
         ({"action": "retry_batch", "batch_id": 17}, Retake(17, Decision("ana", "why"))),
     ],
-    ids=["one_batch", "replay_window", "window_in_another_zone", "replay_ranges", "retry_batch"],
+    ids=["one_batch", "replay_window", "window_in_another_zone", "replay_ranges", "replay_quarantine", "retry_batch"],
 )
 def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict[str, Any], order: Order) -> None:
     assert read(UNTOUCHED | {"reason": "why"} | fields) == order
@@ -83,6 +90,11 @@ def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict
 def test_dry_run_shows_the_same_replay_and_needs_no_reason(fields: dict[str, Any], run: RunFacts, reason: str) -> None:
     order = read(UNTOUCHED | fields | {"dry_run": True}, run)
     assert order == Rehearse(Replay(Window(FIRST, SECOND)), Decision("ana", reason))
+
+
+def test_dry_run_shows_a_replay_of_quarantine_too() -> None:
+    what = Quarantined((OffsetRange.parse("orders[3] 10..25"),))
+    assert read(UNTOUCHED | QUARANTINE | {"dry_run": True}) == Rehearse(Replay(what), Decision("ana", "a dry run"))
 
 
 def test_backfill_run_publishes_its_interval_again_whatever_its_id_says() -> None:
@@ -126,6 +138,16 @@ def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:
         ({"action": "one_batch", "max_records": 5}, "reason: action one_batch needs it"),
         (WINDOW | {"reason": " "}, "reason: action replay_window needs it"),
         (RANGES, "reason: action replay_ranges needs it"),
+        (QUARANTINE, "reason: action replay_quarantine needs it"),
+        ({"action": "replay_quarantine", "reason": "x"}, "ranges: action replay_quarantine needs it"),
+        (
+            QUARANTINE | {"reason": "x", "allow_expired": True},
+            "allow_expired: does not belong to action replay_quarantine",
+        ),
+        (
+            QUARANTINE | {"reason": "x", "ranges": ["clicks[0] 0..5"]},
+            "ranges: clicks[0] 0..5: the pipeline does not read this topic; it reads orders, returns",
+        ),
         ({"action": "retry_batch", "reason": "x"}, "batch_id: action retry_batch needs it"),
         ({"action": "replay_ranges", "ranges": [" ", ""], "reason": "x"}, "ranges: action replay_ranges needs it"),
         ({"max_records": 5}, "max_records: does not belong to action catch_up"),

@@ -15,6 +15,7 @@ from psycopg.rows import class_row
 
 from batchledger.batch import Batch, DecisionRecord, Lane
 from batchledger.checking import CheckResult
+from batchledger.comparison import DryRunOutcome
 from batchledger.database import ranges_as_arrays, read_statement
 from batchledger.ledger import rows
 from batchledger.ledger.postgres import PostgresLedger
@@ -138,7 +139,8 @@ class QuarantineList:
 class BatchHistory:
     """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``.
 
-    ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it.
+    ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it. ``dry_run`` is what a
+    dry run has found that came to its end.
     """
 
     batch: Batch
@@ -149,6 +151,7 @@ class BatchHistory:
     duplicates: Sequence[DuplicateRecord] = ()
     replaced: Sequence[ReplacementRecord] = ()
     replaced_by: Sequence[ReplacementRecord] = ()
+    dry_run: DryRunOutcome | None = None
 
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20, before: int | None = None) -> list[BatchSummary]:
@@ -197,6 +200,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             {"id": batch_id},
         )
         exchanged = replacements.fetchall()
+        cursor.execute("select dry_run from batchledger.batch where batch_id = %s and dry_run is not null", [batch_id])
+        dry_run = next((DryRunOutcome.from_json(kept) for (kept,) in cursor), None)
         return BatchHistory(
             batch=batch,
             decisions=rows.list_decisions(cursor, batch_id=batch_id)[::-1],
@@ -206,6 +211,7 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             duplicates=duplicates.fetchall(),
             replaced=[each for each in exchanged if each.batch_id == batch_id],
             replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
+            dry_run=dry_run,
         )
 
 

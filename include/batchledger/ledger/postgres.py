@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from batchledger.accounting import Balance
 from batchledger.batch import (
@@ -27,6 +28,7 @@ from batchledger.batch import (
     state_after_audit,
 )
 from batchledger.checking import CheckResult
+from batchledger.comparison import DryRunOutcome
 from batchledger.database import (
     commit,
     ranges_as_arrays,
@@ -196,13 +198,13 @@ class PostgresLedger:
                 insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, dropping(dropped))
             return count_offsets(dropped)
 
-    def end_dry_run(self, batch_id: int) -> None:
+    def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
         """See the port."""
         with transaction(self.dsn, f"end the dry run {batch_id}") as cursor:
             cursor.execute(
-                "update batchledger.batch set state = 'discarded' "
+                "update batchledger.batch set state = 'discarded', dry_run = %s "
                 "where batch_id = %s and is_dry_run and state <> 'discarded' returning attempt",
-                [batch_id],
+                [None if found is None else Jsonb(found.to_json()), batch_id],
             )
             ended = cursor.fetchall()
             batch = load_batch(cursor, batch_id)

@@ -19,6 +19,7 @@ from batchledger.batch import (
     Staged,
 )
 from batchledger.checking import CheckResult
+from batchledger.comparison import DryRunOutcome
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
@@ -101,8 +102,11 @@ class Ledger(Protocol):
         was none.
         """
 
-    def end_dry_run(self, batch_id: int) -> None:
-        """Discard the batch of a dry run; harmless to repeat. Any other batch stays as it is."""
+    def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
+        """Discard the batch of a dry run, and keep what it has found; None when it has not come to its end.
+
+        Harmless to repeat: a batch that is discarded already stays as it is, and so does any that is no dry run.
+        """
 
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
         """Store where a pipeline starts in partitions that it has no position for; others are left as they are."""

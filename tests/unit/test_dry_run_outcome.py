@@ -1,0 +1,67 @@
+"""What the ledger keeps of a dry run: plain JSON that is read back as it was, and never a value of a record."""
+
+import json
+from string import ascii_letters, digits
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.batch import HeldRange
+from batchledger.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
+from batchledger.offsets import OffsetRange, TopicPartition
+
+T = TypeVar("T")
+ORDERS_0 = TopicPartition("orders", 0)
+OUTCOME = DryRunOutcome(
+    expired=(OffsetRange(ORDERS_0, 0, 5),),
+    replaced=(ReplacedRows(HeldRange(1, OffsetRange(ORDERS_0, 5, 8)), 3),),
+    comparison=Comparison(1, 0, 2, 3, (ChangedRow(ORDERS_0, 5, ("amount",)),), ("note",)),
+    objections=("no_duplicate_offsets: 2 offsets twice",),
+)
+AS_JSON = {
+    "expired": ["orders[0] 0..5"],
+    "replaced": [{"batch_id": 1, "range": "orders[0] 5..8", "rows": 3}],
+    "comparison": {
+        "added": 1, "removed": 0, "changed": 2, "unchanged": 3,
+        "absent_columns": ["note"],
+        "examples": [{"where": "orders[0]@5", "columns": ["amount"]}],
+    },
+    "objections": ["no_duplicate_offsets: 2 offsets twice"],
+}  # fmt: skip
+NOTHING = {"expired": [], "replaced": [], "comparison": None, "objections": []}
+
+counts = st.integers(min_value=0, max_value=2**63 - 1)
+texts = st.text(max_size=20)
+partitions = st.builds(TopicPartition, st.text(ascii_letters + digits + "._-", min_size=1, max_size=9), counts)
+ranges = st.builds(
+    lambda partition, bounds: OffsetRange(partition, *sorted(bounds)), partitions, st.tuples(counts, counts)
+)
+
+
+def several(each: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
+    return st.lists(each, max_size=3).map(tuple)
+
+
+outcomes = st.builds(
+    DryRunOutcome,
+    several(ranges),
+    several(st.builds(ReplacedRows, st.builds(HeldRange, counts, ranges), counts)),
+    st.none()
+    | st.builds(
+        Comparison, counts, counts, counts, counts,
+        several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts),
+    ),
+    several(texts),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("outcome", "as_json"), [(OUTCOME, AS_JSON), (DryRunOutcome(), NOTHING)], ids=["all", "none"])
+def test_outcome_is_kept_in_words_that_a_page_can_show(outcome: DryRunOutcome, as_json: object) -> None:
+    assert outcome.to_json() == as_json
+
+
+@given(outcomes)
+def test_outcome_is_read_back_as_it_was(outcome: DryRunOutcome) -> None:
+    assert DryRunOutcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
