@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
-from batchledger.comparison import ChangedRow, Comparison
+from batchledger.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
 from batchledger.errors import KeyConflictError, ReplayRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
@@ -209,6 +209,45 @@ def test_dry_run_ends_discarded_and_can_never_be_published(warehouse: Warehouse)
     real = life.take_to_published(warehouse, FIRST)
     warehouse.ledger.end_dry_run(real.batch.batch_id)
     assert warehouse.ledger.load_batch(real.batch.batch_id).state is BatchState.PUBLISHED
+
+
+def test_what_a_dry_run_has_found_is_kept_from_its_end_on(warehouse: Warehouse) -> None:
+    publish(warehouse, FIRST, [row_of(offset, 1) for offset in range(6)], "first")
+    shadow = stage(warehouse, MIDDLE, [row_of(offset, 2) for offset in range(3, 8)], Lane.REPLAY, "shadow")
+    batch_id = shadow.batch.batch_id
+    held = warehouse.ledger.find_held(warehouse.pipeline, [MIDDLE])
+    found = DryRunOutcome(
+        (OffsetRange(P1, 0, 5),),
+        tuple(ReplacedRows(each, rows) for each, rows in zip(held, warehouse.sink.count_held(held), strict=True)),
+        warehouse.sink.compare(shadow, 20),
+        ("no_unexplained_holes: 2 offsets are missing, 'é' \\u0041",),
+    )
+    assert found.comparison is not None
+    assert found.comparison.examples
+    assert warehouse.read_dry_run(batch_id) is None
+    warehouse.ledger.end_dry_run(batch_id, found)
+    assert warehouse.read_dry_run(batch_id) == found
+    for again in (None, DryRunOutcome()):
+        warehouse.ledger.end_dry_run(batch_id, again)
+    publish(warehouse, SECOND, [row_of(offset, 1) for offset in range(6, 10)], "second")
+    assert warehouse.read_dry_run(batch_id) == found
+
+
+def test_dry_run_that_failed_or_was_discarded_midway_has_found_nothing(warehouse: Warehouse) -> None:
+    failed = stage(warehouse, FIRST, [row_of(offset, 1) for offset in range(6)], Lane.REPLAY, "failed")
+    discarded = stage(warehouse, FIRST, [row_of(offset, 1) for offset in range(6)], Lane.REPLAY, "discarded")
+    warehouse.ledger.end_dry_run(failed.batch.batch_id)
+    warehouse.decisions.discard(discarded.batch.batch_id, Decision("ana", "its process was killed"))
+    for attempt in (failed, discarded):
+        warehouse.ledger.end_dry_run(attempt.batch.batch_id, DryRunOutcome())
+        assert warehouse.read_dry_run(attempt.batch.batch_id) is None
+
+
+def test_batch_that_is_no_dry_run_never_has_an_outcome_of_one(warehouse: Warehouse) -> None:
+    live = life.take_to_audited(warehouse, FIRST)
+    warehouse.ledger.end_dry_run(live.batch.batch_id, DryRunOutcome())
+    assert warehouse.ledger.load_batch(live.batch.batch_id).state is BatchState.AUDITED
+    assert warehouse.read_dry_run(live.batch.batch_id) is None
 
 
 def test_holders_of_offsets_and_their_rows_are_known_before_anything_is_stored(warehouse: Warehouse) -> None:

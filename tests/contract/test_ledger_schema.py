@@ -8,12 +8,12 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.batch import Position
+from batchledger.batch import BatchState, Decision, Lane, Position
 from batchledger.errors import ConfigurationError
 from batchledger.ledger.history import list_batches, load_batch_history, load_published_history
 from batchledger.ledger.migrate import migrate
 from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.schema import MIGRATIONS, known_revisions
+from batchledger.ledger.schema import MIGRATIONS, known_revisions, require_known_schema
 from batchledger.offsets import OffsetRange
 from batchledger.planning import Plan
 from tests.contract.life import FIRST, ORDERS_0
@@ -94,6 +94,23 @@ def test_s19_database_without_a_ledger_is_refused_with_the_command_that_makes_on
     assert PostgresLedger(empty_database).load_positions("orders") == []
 
 
+def test_dry_run_from_before_outcomes_were_kept_is_readable_and_has_none(empty_database: str) -> None:
+    migrate(empty_database)
+    ledger = PostgresLedger(empty_database)
+    plan = Plan((FIRST,), 0, lane=Lane.REPLAY, is_dry_run=True)
+    batch = ledger.store_replay("orders", plan, "before", Decision("ana", "a look"), None)
+    ledger.end_dry_run(batch.batch_id)
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("alter table batchledger.batch drop column dry_run")
+    claim_revision(empty_database, "0010")
+    require_known_schema.cache_clear()
+    with pytest.raises(ConfigurationError, match="at migration 0010"):
+        ledger.load_batch(batch.batch_id)
+    assert migrate(empty_database) == ("0010", NEWEST)
+    history = load_batch_history(empty_database, batch.batch_id)
+    assert (history.batch.state, history.dry_run) == (BatchState.DISCARDED, None)
+
+
 def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:
     assert migrate(empty_database) == (None, NEWEST)
     assert migrate(empty_database) == (NEWEST, NEWEST)
@@ -111,6 +128,8 @@ def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str
         "update batchledger.batch_range set offsets = '[3,3)'",
         "update batchledger.batch_range set offsets = '[5,3)'",
         "update batchledger.batch set state = 'almost'",
+        "update batchledger.batch set state = 'discarded', dry_run = '{}'",
+        "update batchledger.batch set is_dry_run = true, dry_run = '{}'",
     ],
 )
 def test_s12_s18_garbage_is_refused_by_the_tables_themselves(warehouse_dsn: str, garbage: str) -> None:

@@ -16,10 +16,11 @@ from psycopg.rows import dict_row
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import DecisionRecord, TopicIdentity
+from batchledger.comparison import DryRunOutcome
 from batchledger.ledger.audits import find_window
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import list_decisions, load_published_history
+from batchledger.ledger.history import list_decisions, load_batch_history, load_published_history
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import TopicPartition
@@ -92,6 +93,9 @@ class Warehouse(Protocol):
 
     def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
         """What was decided about the pipeline as a whole, in order."""
+
+    def read_dry_run(self, batch_id: int) -> DryRunOutcome | None:
+        """What the ledger has kept of a dry run."""
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         """Change a position behind the ledger's back."""
@@ -199,6 +203,9 @@ class MemoryWarehouse:
     def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
         decisions = self.database.committed.decisions.values()
         return [each for each in decisions if each.pipeline == self.pipeline and each.batch_id is None]
+
+    def read_dry_run(self, batch_id: int) -> DryRunOutcome | None:
+        return self.database.committed.batches[batch_id].dry_run
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         with self.database.transaction() as tables:
@@ -349,6 +356,9 @@ class PostgresWarehouse:
     def read_pipeline_decisions(self) -> Sequence[DecisionRecord]:
         found = list_decisions(self.dsn, self.pipeline)[::-1]
         return [each for each in found if each.batch_id is None]
+
+    def read_dry_run(self, batch_id: int) -> DryRunOutcome | None:
+        return load_batch_history(self.dsn, batch_id).dry_run
 
     def move_position(self, partition: TopicPartition, next_offset: int) -> None:
         query = (

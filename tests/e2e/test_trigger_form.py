@@ -57,6 +57,8 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
     assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline, shown)
     assert {name for name, state in task_states(airflow, pipeline, shown).items() if state != "skipped"} == {"report"}
     assert read_target(pipeline) == spoilt
+    kept = load_batch_history(ledger_dsn(pipeline.config), batches_of(pipeline)[-1].batch_id).dry_run
+    assert str(kept and kept.comparison) == describe_difference(spoilt, before)
     by_offsets = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, reason="wrong rate")
     until = FIRST_DAY + 9 * DAY
     window = {"window_since": (FIRST_DAY + 2 * DAY).isoformat(), "window_until": until.isoformat()}
@@ -87,10 +89,17 @@ def test_wrong_input_is_refused_in_the_form_or_by_the_first_task_which_names_the
     assert batches_of(pipeline) == []
 
 
-def test_form_takes_one_batch_and_tries_a_blocked_one_again(airflow: AirflowApi, workplace: Workplace) -> None:
-    """A commit marker blocks what one batch has left; the file is corrected, and the form takes the batch again."""
+def test_form_takes_one_batch_tries_a_blocked_one_again_and_empties_its_quarantine(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """A commit marker blocks what one batch has left; the file is corrected, and the form takes the batch again.
+
+    One record of it does not decode; with another schema it does, and the form publishes it from quarantine.
+    """
     pipeline = workplace.create(partitions=1)
     pipeline.send(10, partitions=1)
+    poison = {"message_id": f"{pipeline.name}-poison", "number": 7, "amount": "much"}
+    pipeline.send_raw([(0, json.dumps(poison).encode())])
     switch_on(airflow, pipeline)
     one = trigger(airflow, pipeline, action="one_batch", max_records=4, reason="a look at the first")
     assert (pipeline.count_target_rows(), len(airflow.list_runs(pipeline.name))) == (4, 1)
@@ -109,3 +118,10 @@ def test_form_takes_one_batch_and_tries_a_blocked_one_again(airflow: AirflowApi,
     pipeline.assert_exact()
     decision = load_batch_history(ledger_dsn(pipeline.config), blocked.batch_id).decisions[-1]
     assert (decision.kind, decision.decided_by, decision.reason) == ("retry", "admin", "markers are declared")
+    pipeline.sent.append(str(poison["message_id"]))
+    pipeline.path.write_text(pipeline.path.read_text().replace(", amount double", ""))
+    asked = {"ranges": [f"{pipeline.name}[0] 0..100"], "reason": "amounts are not needed"}
+    mended = trigger(airflow, pipeline, action="replay_quarantine", **asked)
+    decision = decision_on(pipeline, mended.run_id)
+    assert (mended.state, decision.kind, decision.decided_by) == ("success", "quarantine-replay", "admin")
+    pipeline.assert_exact()
