@@ -15,7 +15,7 @@ from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger import airflow_tasks, run_batch
 from batchledger.alerting import Alerting
-from batchledger.batch import BatchState, Decision
+from batchledger.batch import BatchState, Decision, RecordOrigin
 from batchledger.config import PipelineConfig
 from batchledger.docs.site import Built
 from batchledger.errors import BatchBlockedError, ConfigurationError, ServiceUnavailableError
@@ -33,6 +33,7 @@ CONFIG = PipelineConfig.model_validate(
     {"name": PIPELINE, "source": {"topics": ["orders"], "schema": "message_id string"}, "sink": {"table": "orders"}}
 )
 RANGES = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "reason": "wrong rate"}
+QUARANTINE = {"action": "replay_quarantine", "ranges": ["orders[0] 0..100"], "reason": "another schema"}
 DRY_RUN = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "dry_run": True}
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_BATCH = {"action": "one_batch", "max_records": 5, "reason": "a look"}
@@ -139,6 +140,23 @@ def test_dry_run_of_nothing_is_skipped_and_says_so(world: World, monkeypatch: py
     world.broker.partitions[ORDERS_0].log_start = 10
     with pytest.raises(AirflowSkipException, match="no record is left in what the run was asked"):
         plan(world.process(), monkeypatch, DRY_RUN | {"allow_expired": True})
+
+
+def test_run_for_quarantine_takes_its_records_as_one_batch_or_says_with_which_ranges_to_begin(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AirflowSkipException, match="no record is left in what the run was asked"):
+        plan(world.process(), monkeypatch, QUARANTINE)
+    world.broker.append(ORDERS_0, b"{", b'{"message_id": "good"}', b"{")
+    catch_up(world)
+    taken = world.process().ledger.load_batch(plan(world.process(), monkeypatch, QUARANTINE))
+    assert (taken.origin, [str(each) for each in taken.ranges]) == (
+        RecordOrigin.QUARANTINE, ["orders[0] 10..11", "orders[0] 12..13"]
+    )  # fmt: skip
+    monkeypatch.setattr("batchledger.replay.RANGES_AT_ONCE", 1)
+    for fields in (QUARANTINE, QUARANTINE | {"dry_run": True}):
+        with pytest.raises(AirflowFailException, match=r"then for the others: orders\[0\] 10\.\.11\. "):
+            plan(world.process(), monkeypatch, fields, STARTED + timedelta(days=1))
 
 
 def test_replay_asked_for_by_a_run_that_was_deleted_and_created_again_is_published_again(
