@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from batchledger.command_line import AsJson, Name, parse_range
-from batchledger.notation import parse_coordinate
 from batchledger.config import load_pipeline
+from batchledger.notation import parse_coordinate
 from batchledger.offsets import OffsetRange
 from batchledger.record_display import show_records
 

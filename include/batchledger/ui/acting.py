@@ -27,7 +27,7 @@ from batchledger.ui import airflow_runs, approval
 from batchledger.ui.access import may_act
 from batchledger.ui.airflow_state import find_run_state, find_switched_off
 from batchledger.ui.approval import Approval
-from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, Fields, read_decision, read_run
+from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, Fields, read_batch, read_decision, read_run
 from batchledger.ui.lookout import Lookout
 from batchledger.ui.pipeline_view import look_at_pipeline
 from batchledger.ui.reading import Offset, Pipeline, load
@@ -204,7 +204,7 @@ def _carry_out(order: _Order, *, is_kept: bool) -> Decided:
     decide = read_decision(order.kind, order.fields)
     platform = build_platform(order.config)
     if order.kind in OF_BATCH:
-        batch = platform.ledger.load_batch(int(order.fields["batch"]))
+        batch = platform.ledger.load_batch(read_batch(order.fields))
         if batch.pipeline != order.config.name:
             raise DecisionRefusedError(f"{order.config.name} has no batch {batch.batch_id}; nothing was changed.")
     return decide(platform if is_kept else rehearse(platform), order.decision)
@@ -279,8 +279,16 @@ def _show_progress(request: Request, config: PipelineConfig, run_id: str) -> HTM
     state, history = _look_at_run(config, run_id)
     is_over = state in OVER
     switched_off = bool(find_switched_off([config.name]))
-    content = {"config": config, "run_id": run_id, "state": state, "history": history}
-    return show(request, "progress.html.j2", **content, is_over=is_over, switched_off=switched_off)
+    return show(
+        request,
+        "progress.html.j2",
+        config=config,
+        run_id=run_id,
+        state=state,
+        history=history,
+        is_over=is_over,
+        switched_off=switched_off,
+    )
 
 
 def _known(kind: DecisionKind) -> DecisionKind:

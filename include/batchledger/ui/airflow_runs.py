@@ -18,7 +18,7 @@ _SECONDS = 60.0
 
 
 def trigger(request: Request, dag_id: str, fields: Mapping[str, Any]) -> str:
-    """Start a run now and return its id. Raises DecisionRefusedError with what Airflow says. Runs in a worker thread."""
+    """Start a run now and return its id; in a worker thread. Raises DecisionRefusedError with what Airflow says."""
     return anyio.from_thread.run(_trigger, request, dag_id, dict(fields))
 
 

@@ -1,4 +1,4 @@
-"""What somebody has been shown, signed: only what was shown can be carried out, by whom it was shown to, and for a while.
+"""What somebody has been shown, signed: only that can be carried out, by whom it was shown to, and for a while.
 
 A page of another site, which can read no answer of this one, has no such text.
 """

@@ -3,8 +3,8 @@
 Both are refused by the name of the field. Neither touches anything.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,33 +31,9 @@ def read_decision(kind: DecisionKind, fields: Fields) -> Decide:
 
     Raises ConfigurationError.
     """
-    match kind:
-        case DecisionKind.ACCEPT:
-            batch_id = _read_batch(fields)
-            return lambda platform, decision: decisions.accept(platform, batch_id, decision)
-        case DecisionKind.DISCARD:
-            batch_id = _read_batch(fields)
-            return lambda platform, decision: decisions.discard(platform, batch_id, decision)
-        case DecisionKind.RETRY:
-            batch_id = _read_batch(fields)
-            return lambda platform, decision: platform.decisions.retake(batch_id, "a run of its own", decision)
-        case DecisionKind.ACCEPT_LOSS | DecisionKind.SKIP:
-            ranges = _read_ranges(fields)
-            discard = int(fields["discard_batch"]) if fields.get("discard_batch", "").strip().isdecimal() else None
-            give_up = decisions.accept_loss if kind is DecisionKind.ACCEPT_LOSS else decisions.skip
-            return lambda platform, decision: give_up(platform, ranges, decision, discard)
-        case DecisionKind.REWIND:
-            asked = _read_rewind(fields)
-            return lambda platform, decision: decisions.rewind(platform, asked, decision)
-        case DecisionKind.PAUSE:
-            return decisions.pause
-        case DecisionKind.RESUME:
-            return decisions.resume
-        case DecisionKind.QUARANTINE_DROP:
-            ranges = _read_ranges(fields)
-            return lambda platform, decision: _drop(platform, ranges, decision)
-        case DecisionKind.REPLAY | DecisionKind.QUARANTINE_REPLAY | DecisionKind.TRIGGER | DecisionKind.DRY_RUN:
-            raise ConfigurationError(f"{kind} is not decided here", field="kind")
+    if kind not in _READERS:
+        raise ConfigurationError(f"{kind} is not decided here", field="kind")
+    return _READERS[kind](fields)
 
 
 def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
@@ -68,7 +44,7 @@ def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_r
     run: dict[str, Any] = {Field.REASON: fields.get("reason", "")}
     match kind:
         case DecisionKind.RETRY:
-            run |= {Field.ACTION: Action.RETRY_BATCH, Field.BATCH_ID: _read_batch(fields)}
+            run |= {Field.ACTION: Action.RETRY_BATCH, Field.BATCH_ID: read_batch(fields)}
         case DecisionKind.QUARANTINE_REPLAY:
             run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
         case _ if _lines(fields, "ranges"):
@@ -87,6 +63,39 @@ def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_r
     return {str(name): value.value if isinstance(value, Action) else value for name, value in run.items()}
 
 
+def _about_batch(decide: Callable[[Platform, int, Decision], Decided]) -> Callable[[Fields], Decide]:
+    def read(fields: Fields) -> Decide:
+        batch_id = read_batch(fields)
+        return lambda platform, decision: decide(platform, batch_id, decision)
+
+    return read
+
+
+def _about_loss(
+    decide: Callable[[Platform, Sequence[OffsetRange], Decision, int | None], Decided],
+) -> Callable[[Fields], Decide]:
+    def read(fields: Fields) -> Decide:
+        ranges = _read_ranges(fields)
+        discard = read_batch(fields, "discard_batch") if fields.get("discard_batch", "").strip() else None
+        return lambda platform, decision: decide(platform, ranges, decision, discard)
+
+    return read
+
+
+def _about_position(fields: Fields) -> Decide:
+    asked = _read_rewind(fields)
+    return lambda platform, decision: decisions.rewind(platform, asked, decision)
+
+
+def _about_quarantine(fields: Fields) -> Decide:
+    ranges = _read_ranges(fields)
+    return lambda platform, decision: _drop(platform, ranges, decision)
+
+
+def _retake(platform: Platform, batch_id: int, decision: Decision) -> Decided:
+    return platform.decisions.retake(batch_id, "a run of its own", decision)
+
+
 def _drop(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
     """Remove what of the ranges is in quarantine; it is looked at once more by the statement that removes it."""
     name = platform.rules.name
@@ -100,13 +109,14 @@ def _drop(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision)
         0, DecisionKind.QUARANTINE_DROP, name, None, decision.decided_by, decision.reason, datetime.now(UTC),
         effect.before, effect.after,
     )  # fmt: skip
-    return Decided(replace(record))
+    return Decided(record)
 
 
-def _read_batch(fields: Fields) -> int:
-    text = fields.get("batch", "").strip()
-    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
-        raise ConfigurationError(f"batch: {text!r} is not the number of a batch", field="batch")
+def read_batch(fields: Fields, name: str = "batch") -> int:
+    """Return the number of a batch. Raises ConfigurationError."""
+    text = fields.get(name, "").strip()
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ConfigurationError(f"{name}: {text!r} is not the number of a batch", field=name)
     return int(text)
 
 
@@ -137,3 +147,16 @@ def _read_moment(fields: Fields, name: str) -> str:
 
 def _lines(fields: Fields, name: str) -> list[str]:
     return [line.strip() for line in fields.get(name, "").splitlines() if line.strip()]
+
+
+_READERS: Mapping[DecisionKind, Callable[[Fields], Decide]] = {
+    DecisionKind.ACCEPT: _about_batch(decisions.accept),
+    DecisionKind.DISCARD: _about_batch(decisions.discard),
+    DecisionKind.RETRY: _about_batch(_retake),
+    DecisionKind.ACCEPT_LOSS: _about_loss(decisions.accept_loss),
+    DecisionKind.SKIP: _about_loss(decisions.skip),
+    DecisionKind.REWIND: _about_position,
+    DecisionKind.PAUSE: lambda _: decisions.pause,
+    DecisionKind.RESUME: lambda _: decisions.resume,
+    DecisionKind.QUARANTINE_DROP: _about_quarantine,
+}

@@ -32,6 +32,7 @@ HEADERS = {
 def show(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
     """Return a page; its links begin where the request's do, which may be behind a proxy's prefix."""
     root = request.scope.get("root_path", "")
+    content.setdefault("now", datetime.now(UTC))
     text = (
         _templates()
         .get_template(template)
@@ -39,7 +40,7 @@ def show(request: Request, template: str, status: int = 200, **content: Any) -> 
             root=root,
             airflow=root.removesuffix("/batchledger"),
             address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
-                **content,
+            **content,
         )
     )
     return HTMLResponse(text, status)
