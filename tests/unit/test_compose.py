@@ -21,7 +21,7 @@ from airflow.cli import cli_parser
 from batchledger import cli
 from batchledger.config import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
 from batchledger.stack import defaults
-from batchledger.stack.airflow_components import ADMIN, airflow_configuration
+from batchledger.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
 from batchledger.stack.connections import list_connections
 from batchledger.stack.home import Credentials, Home, Ports, port_variable
 from batchledger.stack.kafka_broker import server_properties
@@ -182,7 +182,8 @@ def test_airflow_is_set_up_as_the_local_one() -> None:
         }
         assert without(found, differ) == without(expected, differ), service
         assert found["core.execution_api_server_url"] == f"http://airflow-api-server:{found['api.port']}/execution/"
-    assert f'"{ADMIN}"' in SERVICES["airflow-init"]["command"][-1]
+    for user in (ADMIN, VIEWER):
+        assert f'"{user}"' in SERVICES["airflow-init"]["command"][-1]
 
 
 def test_kafka_is_set_up_as_the_local_one() -> None:

@@ -25,6 +25,8 @@ from batchledger.stack.processes import Launch, Record
 from batchledger.stack.service import Service, base_environment
 
 ADMIN = "admin"
+# May look at everything and act on nothing.
+VIEWER = "viewer"
 _MIGRATED = f"migrated by Airflow {AIRFLOW_VERSION}"
 # Where the API server reports on a component, and the command that starts it. Without --skip-serve-logs a component
 # would serve its log files on every network interface; the API server reads them from disk.
@@ -69,7 +71,7 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
             "fernet_key": credentials.airflow_fernet_key,
             "hostname_callable": "socket.gethostname",
             "execution_api_server_url": f"{airflow_url(ports)}/execution/",
-            "simple_auth_manager_users": f"{ADMIN}:admin",
+            "simple_auth_manager_users": f"{ADMIN}:admin,{VIEWER}:viewer",
             "simple_auth_manager_passwords_file": home.airflow_password_file,
             "min_serialized_dag_update_interval": 2,
         },
@@ -112,9 +114,10 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
 
 
 def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> None:
-    """Write Airflow's settings, its administrator's password and the connections, to the ``advertised`` ports."""
+    """Write Airflow's settings, the passwords of its users and the connections, to the ``advertised`` ports."""
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
-    write_private(home.airflow_password_file, json.dumps({ADMIN: credentials.airflow_password}) + "\n")
+    passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
+    write_private(home.airflow_password_file, json.dumps(passwords) + "\n")
     write_connections(home, advertised or ports, credentials)
 
 

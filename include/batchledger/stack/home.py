@@ -56,7 +56,7 @@ class Home:
 
     @property
     def airflow_password_file(self) -> Path:
-        """The administrator's password, as JSON by user."""
+        """The passwords of the administrator and of the viewer, as JSON by user."""
         return self.local / "airflow" / "passwords.json"
 
     def log_file(self, service: str) -> Path:
@@ -100,6 +100,7 @@ class Credentials:
     database_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     spark_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
+    airflow_viewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_secret_key: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
     airflow_fernet_key: str = field(

@@ -4,10 +4,10 @@ No rules here: those about pipelines are in the core, those about people in ``ac
 """
 
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
 
 from airflow.api_fastapi.app import get_auth_manager
 from fastapi import FastAPI, HTTPException, Request, status
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPError
 
@@ -15,8 +15,9 @@ from batchledger.errors import BatchledgerError, ServiceUnavailableError, Unknow
 from batchledger.ui import acting, data_docs, reading
 from batchledger.ui.access import FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.ui.lookout import Lookout
-from batchledger.ui.rendering import HEADERS, show
+from batchledger.ui.rendering import HEADERS, read_static, show
 
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"htmx.min.js": "text/javascript", "page.js": "text/javascript", "style.css": "text/css"}
 
 
@@ -34,6 +35,7 @@ def build_app() -> FastAPI:
     app.middleware("http")(_guard)
     app.exception_handler(BatchledgerError)(_show_error)
     app.exception_handler(AnyHTTPError)(_show_refusal)
+    app.exception_handler(RequestValidationError)(_show_misunderstanding)
     of_pipeline = [TO_READ]
     app.get("/")(_lead_in)
     app.get("/static/{name}")(_send_static)
@@ -49,6 +51,8 @@ def build_app() -> FastAPI:
     app.post("/pipelines/{dag_id}/decisions/{kind}", dependencies=to_act)(acting.carry_out)
     app.post("/pipelines/{dag_id}/dry-runs/{run_id:path}", dependencies=to_act)(acting.follow_dry_run)
     data_docs.add_routes(app)
+    # Last, so that also what does not exist, and what is asked for in a wrong way, needs a login first.
+    app.api_route("/{anything:path}", methods=_METHODS)(_find_nothing)
     return app
 
 
@@ -60,8 +64,12 @@ def _send_static(name: str) -> Response:
     """Send a file that the pages need; only those that are named here are there."""
     if name not in _STATIC:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such file")
-    content = files("batchledger.ui").joinpath("static", name).read_bytes()
-    return Response(content, media_type=_STATIC[name], headers={"Cache-Control": "private, max-age=3600"})
+    # Pages name each with a digest of what it holds, so a newer one has another address.
+    return Response(read_static(name), media_type=_STATIC[name], headers={"Cache-Control": "private, max-age=604800"})
+
+
+def _find_nothing() -> None:
+    raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such page")
 
 
 async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -82,6 +90,12 @@ def _show_error(request: Request, error: Exception) -> HTMLResponse:
         code, title = status.HTTP_409_CONFLICT, "This could not be shown"
     link = (f"{request.scope['root_path']}/pipelines", "All pipelines", False)
     return show(request, "message.html.j2", code, title=title, text=str(error), kind="bad", link=link, live=True)
+
+
+def _show_misunderstanding(request: Request, error: RequestValidationError) -> Response:
+    """Say which part of an address is not what it should be."""
+    told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+    return _show_refusal(request, HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, told))
 
 
 def _show_refusal(request: Request, error: AnyHTTPError) -> Response:

@@ -1,9 +1,11 @@
 """Pages as text: templates that escape everything, and the few words that they have in common."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from fastapi import Request
@@ -46,6 +48,12 @@ def show(request: Request, template: str, status: int = 200, **content: Any) -> 
     return HTMLResponse(text, status)
 
 
+@cache
+def read_static(name: str) -> bytes:
+    """Return a file that pages need."""
+    return files(__package__).joinpath("static", name).read_bytes()
+
+
 def with_query(query: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """Return the parameters of an address with some of them changed; None takes one away."""
     return {name: value for name, value in {**query, **changes}.items() if value is not None}
@@ -71,8 +79,13 @@ def _templates() -> Environment:
         "slug": lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-"),
         "words": lambda name: str(name).replace("_", " "),
     }
-    templates.globals |= {"columns": COLUMNS, "replaced_words": describe_replaced}
+    templates.globals |= {"columns": COLUMNS, "static": _locate_static, "replaced_words": describe_replaced}
     return templates
+
+
+def _locate_static(name: str) -> str:
+    """Return the address of a file, below the root of the pages."""
+    return f"static/{name}?{hashlib.sha256(read_static(name)).hexdigest()[:12]}"
 
 
 def _ago(moment: datetime, now: datetime) -> str:

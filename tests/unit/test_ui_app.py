@@ -1,0 +1,228 @@
+"""The routes of the pages: nobody without a login, nobody without the right, nothing from another site."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.core_api import security
+from airflow.api_fastapi.core_api.datamodels.plugins import PluginResponse
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.plugins_manager import get_plugin_info
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+
+from batchledger.ui import access, app
+from batchledger.ui.app import build_app
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
+HTML = {"Accept": "text/html"}
+
+
+def list_routes() -> list[tuple[str, str]]:
+    """Every method and address that the application knows, with something in the place of each parameter."""
+    return sorted(
+        (method, re.sub(r"\{[^}]*\}", "1", route.path))
+        for route in build_app().routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    )
+
+
+class Auth:
+    """Airflow's auth manager, which lets somebody see and do so much."""
+
+    def __init__(self, *, may_enter: bool = True, may_read: bool = True, may_act: bool = True) -> None:
+        self.may_enter, self.may_read, self.may_act = may_enter, may_read, may_act
+
+    def is_authorized_view(self, *, access_view: Any, user: Any) -> bool:
+        return self.may_enter
+
+    def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
+        assert details.id == "1"
+        return self.may_act if method == "POST" else self.may_read
+
+    def get_url_login(self, **_: Any) -> str:
+        return "/auth/login"
+
+
+class NoTeams:
+    """Stands for the table of DAGs in Airflow's database."""
+
+    @staticmethod
+    def get_team_name(_: str) -> None:
+        return None
+
+
+@pytest.fixture
+def lets_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Make a browser of somebody with these rights."""
+    clients = []
+
+    def let_in(**rights: bool) -> TestClient:
+        auth = Auth(**rights)
+        for module in (security, access, app):
+            monkeypatch.setattr(module, "get_auth_manager", lambda: auth)
+        for module in (security, access):
+            monkeypatch.setattr(module, "DagModel", NoTeams)
+        pages = build_app()
+        pages.dependency_overrides[get_user] = lambda: "ana"
+        client = TestClient(pages, follow_redirects=False, raise_server_exceptions=False)
+        clients.append(client)
+        return client
+
+    return let_in
+
+
+@pytest.mark.parametrize("headers", [{}, OWN_PAGE])
+def test_anonymous_visitors_get_nothing_from_any_route(headers: dict[str, str]) -> None:
+    """Those with a forged token: tests/e2e, where a real Airflow looks at it."""
+    with TestClient(build_app(), follow_redirects=False) as browser:
+        for method, address in list_routes():
+            answer = browser.request(method, address, headers=headers)
+            assert answer.status_code in (401, 403), (method, address)
+
+
+def test_addresses_that_do_not_exist_and_wrong_methods_need_a_login_too() -> None:
+    with TestClient(build_app(), follow_redirects=False) as browser:
+        for method in METHODS:
+            for address in ("/", "/nothing", "/static/../app.py", "/pipelines/1/batches/abc", "/openapi.json", "/docs"):
+                assert browser.request(method, address).status_code in (401, 403), (method, address)
+
+
+def test_user_without_airflows_website_gets_nothing(lets_in: Any) -> None:
+    browser = lets_in(may_enter=False)
+    assert {browser.request(*route, headers=OWN_PAGE).status_code for route in list_routes()} == {403}
+
+
+def test_user_who_may_not_see_a_dag_sees_nothing_of_its_pipeline(lets_in: Any) -> None:
+    browser = lets_in(may_read=False)
+    of_pipeline = [route for route in list_routes() if re.match(r"/(pipelines|docs)/1", route[1])]
+    assert len(of_pipeline) >= 13
+    assert {browser.request(*route, headers=OWN_PAGE).status_code for route in of_pipeline} == {403}
+
+
+def list_orders() -> list[tuple[str, str]]:
+    """What changes something."""
+    return [
+        ("POST", address)
+        for prefix in ("/pipelines/1/decisions", "/pipelines/1/dry-runs")
+        for address in (f"{prefix}/pause/preview", f"{prefix}/pause")
+    ]
+
+
+def test_every_order_is_a_post_below_a_pipeline() -> None:
+    """So that the tests below are about all of them."""
+    writing = {
+        (method, route.path)
+        for route in build_app().routes
+        if isinstance(route, APIRoute)
+        for method in route.methods - {"GET"}
+    }
+    assert {path for _, path in writing} == {
+        "/pipelines/{dag_id}/decisions/{kind}/preview",
+        "/pipelines/{dag_id}/decisions/{kind}",
+        "/pipelines/{dag_id}/dry-runs/{run_id:path}",
+        "/{anything:path}",
+    }
+
+
+def test_user_who_may_not_trigger_the_dag_can_give_no_order(lets_in: Any) -> None:
+    browser = lets_in(may_act=False)
+    assert {browser.request(*each, headers=OWN_PAGE).status_code for each in list_orders()} == {403}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"HX-Request": "true", "Sec-Fetch-Site": "cross-site"},
+        {"HX-Request": "true", "Sec-Fetch-Site": "same-site"},
+        {"HX-Request": "true", "Sec-Fetch-Site": "none"},
+        {"HX-Request": "true", "Origin": "https://elsewhere.example"},
+        {"HX-Request": "true", "Origin": "null"},
+        {"Sec-Fetch-Site": "same-origin"},
+    ],
+)
+def test_order_from_another_site_is_refused(lets_in: Any, headers: dict[str, str]) -> None:
+    browser = lets_in()
+    assert {browser.request(*each, headers=headers).status_code for each in list_orders()} == {403}
+
+
+@pytest.mark.parametrize("headers", [OWN_PAGE, {"HX-Request": "true", "Origin": "http://testserver"}])
+def test_order_from_an_own_page_passes_the_guards(lets_in: Any, headers: dict[str, str]) -> None:
+    """There is no pipeline of this name, which is the next thing to be looked at."""
+    browser = lets_in()
+    assert {browser.request(*each, headers=headers).status_code for each in list_orders()} == {404}
+
+
+def test_static_files_are_those_that_pages_name_and_no_others(lets_in: Any) -> None:
+    browser = lets_in()
+    for name, kind in (("htmx.min.js", "text/javascript"), ("page.js", "text/javascript"), ("style.css", "text/css")):
+        answer = browser.get(f"/static/{name}")
+        assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, kind)
+    for name in ("..%2fapp.py", "%2e%2e/app.py", "app.py", "htmx.LICENSE", ".", "nothing"):
+        assert browser.get(f"/static/{name}").status_code == 404, name
+
+
+def test_every_answer_forbids_what_no_page_needs(lets_in: Any) -> None:
+    browser = lets_in()
+    for address in ("/static/page.js", "/nothing", "/pipelines/1", "/pipelines/1/batches/x"):
+        answer = browser.get(address, headers=HTML)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+        assert "unsafe-eval" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_person_without_a_login_is_led_to_it_and_a_program_gets_json(lets_in: Any) -> None:
+    lets_in()
+    with TestClient(build_app(), follow_redirects=False) as browser:
+        page = browser.get("/pipelines", headers=HTML)
+        assert (page.status_code, "/auth/login" in page.text) == (401, True)
+        assert browser.get("/pipelines").json() == {"detail": "Not authenticated"}
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "'; drop table x --", "..%2f..%2fetc%2fpasswd", "a%00b"])
+def test_what_an_address_says_is_shown_as_text_or_not_at_all(lets_in: Any, text: str) -> None:
+    browser = lets_in()
+    for address in (
+        f"/pipelines/1/runs/{text}",
+        f"/pipelines/1/batches/{text}",
+        f"/pipelines/1/partitions/{text}/0",
+        f"/pipelines/1/partitions/orders/{text}",
+        f"/pipelines/1?page={text}",
+        f"/pipelines/1/decisions?do={text}&batch={text}",
+        f"/{text}",
+    ):
+        answer = browser.get(address, headers=HTML)
+        assert answer.status_code in (404, 422), address
+        assert "<script>alert" not in answer.text
+        assert "Traceback" not in answer.text
+
+
+def test_airflow_accepts_what_the_plugin_adds() -> None:
+    """One wrong destination of a view would hide the whole plugin."""
+    (ours,) = [each for each in get_plugin_info() if each["name"] == "batchledger"]
+    accepted = PluginResponse.model_validate(ours)
+    assert [(each.name, each.destination) for each in accepted.external_views] == [
+        ("Batchledger", "nav"),
+        ("Offsets", "dag"),
+        ("Batch", "dag_run"),
+        ("Data Docs", "nav"),
+        ("Data Docs", "dag_run"),
+    ]
+    assert [each.url_prefix for each in accepted.fastapi_apps] == ["/batchledger"]
+    assert len({each.url_route for each in accepted.external_views}) == 5
+
+
+def test_pages_begin_where_airflow_does_also_behind_a_proxy(lets_in: Any) -> None:
+    """Mounted as Airflow does it, which knows of the proxy's prefix by its base URL."""
+    airflow = FastAPI(root_path="/airflow")
+    airflow.mount("/batchledger", lets_in().app)
+    with TestClient(airflow, follow_redirects=False) as browser:
+        assert browser.get("/airflow/batchledger/").headers["location"] == "/airflow/batchledger/pipelines"
+        page = browser.get("/airflow/batchledger/nothing", headers=HTML).text
+    assert 'src="/airflow/batchledger/static/page.js' in page
