@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from batchledger import run_batch
 from batchledger.docs.folder import DOCS_VARIABLE
 from batchledger.errors import BatchBlockedError
-from tests.browser.conftest import Look, OpenPage
+from tests.chromium import Look, OpenPage
 from tests.endpoints import connect_mail, serve_mail
 from tests.integration.test_cli import ask
 from tests.support import TestPipeline, Workplace

@@ -1,27 +1,29 @@
-"""A real Chromium: one that is installed, else Playwright's own."""
+"""A real Chromium: one that is installed, else Playwright's own; ``BATCHLEDGER_PICTURES`` names where pictures stay."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 PICTURES_VARIABLE = "BATCHLEDGER_PICTURES"
 INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 # Otherwise it looks for hosts of its maker at every start.
 ALONE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
-# A page from the disk, and its icon.
-OWN = ("file:", "data:")
+# A page from the disk.
+FROM_DISK = ("file:",)
 
 Look = Literal["light", "dark"]
-OpenPage = Callable[..., AbstractContextManager[Page]]
+OpenPage = Callable[..., AbstractContextManager["Page"]]
 
 
 def find_chromium() -> str | None:
@@ -35,8 +37,10 @@ def find_chromium() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator["Browser"]:
     """One Chromium for all tests."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=find_chromium(), args=ALONE)
         yield chromium
@@ -44,12 +48,24 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> OpenPage:
-    """Open a page in a look and a width; it must load nothing but itself, and complain about nothing."""
+def open_page(browser: "Browser") -> OpenPage:
+    """Open a page in a look and a width; it must load nothing but its ``own``, and complain about nothing.
+
+    ``cookies`` are those of the address that they are for; ``allowed`` are complaints that are part of a test.
+    """
 
     @contextmanager
-    def open_page(look: Look = "light", width: int = 1100, height: int = 900) -> Iterator[Page]:
+    def open_page(
+        look: Look = "light",
+        width: int = 1100,
+        height: int = 900,
+        *,
+        own: tuple[str, ...] = FROM_DISK,
+        cookies: Mapping[str, str] | None = None,
+        allowed: tuple[str, ...] = (),
+    ) -> Iterator["Page"]:
         context = browser.new_context(color_scheme=look, viewport={"width": width, "height": height})
+        context.add_cookies([{"name": name, "value": each, "url": own[0]} for name, each in (cookies or {}).items()])
         page, complaints, loaded = context.new_page(), list[str](), list[str]()
         page.on("request", lambda request: loaded.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
@@ -57,8 +73,10 @@ def open_page(browser: Browser) -> OpenPage:
         page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
         yield page
         context.close()
-        assert complaints == []
-        assert [each for each in loaded if not each.startswith(OWN)] == []
+        assert [each for each in complaints if not any(part in each for part in allowed)] == [], complaints
+        known = (*own, *(f"blob:{each}" for each in own), "data:")
+        foreign = [each for each in loaded if not each.startswith(known)]
+        assert foreign == [], foreign
 
     return open_page
 

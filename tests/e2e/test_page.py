@@ -1,0 +1,316 @@
+"""The page in a real Airflow and a real Chromium: what people see and do there, and what they must not."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+
+from batchledger import decisions, run_batch
+from batchledger.airflow_api import AirflowApi
+from batchledger.batch import BatchState, Decision
+from batchledger.errors import BatchBlockedError, LossError
+from batchledger.ledger.history import load_batch_history
+from batchledger.offsets import OffsetRange
+from batchledger.stack.home import write_private
+from batchledger.ui.app import build_app
+from batchledger.wiring import ledger_dsn
+from tests.chromium import Look, OpenPage
+from tests.conftest import Kafka, TestServices
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on
+from tests.support import TestPipeline, Workplace, delete_records
+from tests.unit.test_ui_app import list_routes
+
+pytestmark = PATIENT
+
+MARKUP = "<script>document.title='broken'</script>"
+WIDE = (1280, 860)
+expect.set_options(timeout=60_000)
+OpenView = Callable[..., AbstractContextManager[Page]]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Four pipelines: one caught up, one lagging with quarantine and a skip, one blocked, one that has lost records."""
+
+    clicks: TestPipeline
+    purchases: TestPipeline
+    payments: TestPipeline
+    shipments: TestPipeline
+    blocked: int
+    skipped: OffsetRange
+    lost: OffsetRange
+
+
+@pytest.fixture(scope="module")
+def shop(kafka: Kafka, warehouse_dsn: str, spark: None, services: TestServices, airflow: AirflowApi) -> Iterator[Shop]:
+    """What has happened in a shop since yesterday."""
+    workplace = Workplace(kafka.options, warehouse_dsn, services.home.pipelines)
+    clicks, purchases, shipments = (workplace.create(name=name) for name in ("clicks", "purchases", "shipments"))
+    not_negative = {"type": "expect_column_values_to_be_between", "column": "amount", "min_value": 0}
+    payments = workplace.create(name="payments", checks=[not_negative])
+    for size in (40, 60, 30):
+        clicks.send(size)
+        publish(clicks)
+    purchases.send(200)
+    purchases.send_raw([(0, MARKUP.encode())], key=b"k1")
+    publish(purchases)
+    purchases.send(60)
+    skipped = OffsetRange.parse("purchases[1] 100..104")
+    decisions.skip(purchases.platform(), [skipped], Decision("ana", f"test orders, agreed with finance {MARKUP}"))
+    publish(purchases)
+    purchases.send(25)
+    payments.send(50)
+    publish(payments)
+    payments.send_raw([(0, json.dumps({"message_id": "x", "number": 1, "amount": -5}).encode())])
+    with pytest.raises(BatchBlockedError) as blocked:
+        publish(payments)
+    shipments.send(40)
+    publish(shipments)
+    shipments.send(20)
+    delete_records(kafka.options, "shipments", 0, 25)
+    with pytest.raises(LossError):
+        publish(shipments)
+    for each in (clicks, purchases, payments, shipments):
+        switch_on(airflow, each)
+    lost = OffsetRange.parse("shipments[0] 20..25")
+    yield Shop(clicks, purchases, payments, shipments, int(blocked.value.fields["batch_id"]), skipped, lost)
+    for path in services.home.pipelines.glob("*.yaml"):
+        path.unlink()
+
+
+def publish(pipeline: TestPipeline) -> None:
+    run_batch.run_once(pipeline.platform(), f"scheduled__{pipeline.name}")
+
+
+def token_of(api: AirflowApi) -> str:
+    return api.client.headers["Authorization"].removeprefix("Bearer ")
+
+
+@pytest.fixture
+def open_view(shop: Shop, airflow: AirflowApi, open_page: OpenPage) -> OpenView:
+    """Open an address of the page, logged in as the administrator or as somebody else."""
+
+    @contextmanager
+    def open_view(
+        address: str, look: Look = "light", user: AirflowApi = airflow, allowed: tuple[str, ...] = ()
+    ) -> Iterator[Page]:
+        cookies = {"_token": token_of(user)}
+        with open_page(look, *WIDE, own=(airflow.url,), cookies=cookies, allowed=allowed) as page:
+            page.goto(f"{airflow.url}{address}")
+            yield page
+
+    return open_view
+
+
+def row_of(page: Page, name: str) -> Locator:
+    return page.locator(f"#row-{name}")
+
+
+def names_of(page: Page) -> list[str]:
+    return page.locator("tbody th a").all_inner_texts()
+
+
+def test_pipelines_are_listed_the_worst_first_and_stay_up_to_date(open_view: OpenView, shop: Shop) -> None:
+    with open_view("/batchledger/pipelines") as page:
+        expect(row_of(page, "purchases")).to_contain_text("lagging")
+        assert names_of(page) == ["shipments", "payments", "purchases", "clicks"]
+        expect(row_of(page, "shipments")).to_contain_text(str(shop.lost))
+        expect(row_of(page, "payments")).to_contain_text("blocked")
+        expect(row_of(page, "clicks")).to_contain_text("caught up")
+        expect(row_of(page, "clicks")).to_contain_text("130")
+        page.get_by_label("Name").fill("cli")
+        page.get_by_role("button", name="Show").click()
+        assert names_of(page) == ["clicks"]
+        shop.clicks.send(7)
+        # Nobody reloads the page.
+        expect(row_of(page, "clicks")).to_contain_text("lagging")
+        expect(row_of(page, "clicks").locator("td").nth(1)).to_have_text("7")
+        publish(shop.clicks)
+
+
+def test_pipeline_shows_what_has_become_of_every_offset_down_to_the_batch(open_view: OpenView, shop: Shop) -> None:
+    with open_view("/batchledger/pipelines/purchases") as page:
+        ribbon = page.get_by_role("row").filter(has_text="purchases[0]").get_by_role("img")
+        expect(ribbon).to_have_attribute("aria-label", "quarantined 1, published 130, unread 13")
+        other = page.get_by_role("row").filter(has_text="purchases[1]").get_by_role("img")
+        expect(other).to_have_attribute("aria-label", "accepted loss 4, published 126, unread 12")
+        assert other.locator("rect.accepted-loss").count() == 1
+        page.get_by_role("link", name="purchases[1]", exact=True).press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("purchases[1]")
+        page.get_by_role("link", name="100..104").first.click()
+        segment = page.locator("tbody tr").first
+        expect(segment).to_contain_text("accepted loss")
+        page.get_by_role("region", name="Batches that hold them").get_by_role("link").last.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("of purchases")
+        expect(page.get_by_text("test orders, agreed with finance")).to_be_visible()
+    with open_view("/batchledger/pipelines/shipments") as page:
+        expect(page.get_by_role("status").filter(has_text=str(shop.lost))).to_be_visible()
+        assert page.locator(".ribbons rect.expired-unread").count() == 1
+
+
+def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_view: OpenView, shop: Shop) -> None:
+    first = batches_of(shop.purchases)[0].batch_id
+    with open_view(f"/batchledger/pipelines/purchases/batches/{first}") as page:
+        expect(page.locator(".sum")).to_have_text(
+            re.compile(r"201\s+offsets\s+=\s+200\s+accepted\s+\+\s+1\s+quarantined\s+\+\s+0\s+unexplained\s+closes")
+        )
+        quarantined = page.get_by_role("region", name="Quarantine")
+        expect(quarantined).to_contain_text(MARKUP)
+        expect(quarantined).to_contain_text("k1")
+        expect(page.get_by_role("region", name="Attempts")).to_contain_text("publish")
+        assert page.title().startswith("purchases: batch")
+    with open_view(f"/batchledger/pipelines/payments/batches/{shop.blocked}") as page:
+        failed = page.get_by_role("region", name="Checks").get_by_role("row").nth(1)
+        expect(failed).to_contain_text("expect_column_values_to_be_between(amount)")
+        expect(failed).to_contain_text("payments[0]@25")
+
+
+def test_replay_goes_from_its_dry_run_to_published(open_view: OpenView, shop: Shop) -> None:
+    """In Airflow's own page, where the tab of the DAG leads to it; the rows were spoilt by somebody."""
+    shop.clicks.query("update {target} set amount = -1 where _partition = 0 and _offset < 5 returning 1")
+    noise = ("escape its sandboxing",)
+    with open_view("/plugin/batchledger/batchledger/pipelines/clicks", allowed=noise) as page:
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("link", name="Replay and decisions").click()
+        form = frame.locator("#replay")
+        form.locator("summary").click()
+        form.get_by_label("Ranges").fill("clicks[0] 0..10")
+        form.get_by_label("Reason").fill("somebody spoilt them")
+        assert form.locator("button.act").count() == 0
+        form.get_by_role("button", name="Start a dry run").click()
+        button = form.locator("button.act")
+        expect(button).to_be_visible(timeout=DEADLINE_SECONDS * 1000)
+        expect(form).to_contain_text("0 added, 0 removed, 5 changed, 5 unchanged")
+        expect(form).to_contain_text("clicks[0]@4")
+        assert shop.clicks.query("select count(*) from {target} where amount = -1") == [(5,)]
+        button.click()
+        expect(form.locator(".outcome")).to_contain_text("published", timeout=DEADLINE_SECONDS * 1000)
+        form.get_by_role("link", name=re.compile(r"^batch \d+")).click()
+        expect(frame.get_by_role("heading", level=1)).to_contain_text("published")
+    assert shop.clicks.query("select count(*) from {target} where amount = -1") == [(0,)]
+    replay = load_batch_history(ledger_dsn(shop.clicks.config), batches_of(shop.clicks)[-1].batch_id)
+    assert replay.batch.state is BatchState.PUBLISHED
+    assert [(each.decided_by, each.reason) for each in replay.decisions] == [("admin", "somebody spoilt them")]
+    shop.clicks.assert_exact()
+
+
+def test_viewer_sees_everything_but_values_and_can_change_nothing(
+    open_view: OpenView, shop: Shop, viewer: AirflowApi
+) -> None:
+    first = batches_of(shop.purchases)[0].batch_id
+    with open_view(f"/batchledger/pipelines/purchases/batches/{first}", user=viewer) as page:
+        expect(page.get_by_role("region", name="Quarantine")).to_contain_text("purchases[0]@100")
+        expect(page.get_by_role("region", name="Quarantine")).not_to_contain_text("script")
+        expect(page.get_by_role("link", name="Publish again")).to_have_count(0)
+        page.goto(page.url.partition("/batches")[0] + "/decisions?do=pause")
+        expect(page.get_by_text("You may see this pipeline, and not act on it")).to_be_visible()
+        assert page.get_by_role("button").count() == 0
+    headers = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin", "Authorization": f"Bearer {token_of(viewer)}"}
+    for way in ("decisions/pause/preview", "decisions/pause", "decisions/replay/preview", "dry-runs/1"):
+        address = f"{viewer.url}/batchledger/pipelines/purchases/{way}"
+        answer = httpx.post(address, headers=headers, data={"reason": "I can"}, trust_env=False)
+        assert answer.status_code == 403, way
+
+
+def test_blocked_batch_is_accepted_once_it_was_shown_what_that_means(open_view: OpenView, shop: Shop) -> None:
+    with open_view(f"/batchledger/pipelines/payments/batches/{shop.blocked}", allowed=("409",)) as page:
+        page.get_by_role("link", name="Accept", exact=True).click()
+        form = page.locator("#accept")
+        form.get_by_role("button", name="Show what would change").click()
+        # The browser asks for the reason before anything is sent.
+        assert form.locator("button.act").count() == 0
+        form.get_by_label("Reason").fill("   ")
+        form.get_by_role("button", name="Show what would change").click()
+        expect(form.get_by_role("alert")).to_contain_text("give a reason")
+        form.get_by_label("Reason").fill("a refund, booked by hand")
+        form.get_by_role("button", name="Show what would change").click()
+        expect(form.get_by_role("row").filter(has_text="state")).to_contain_text("audited")
+        assert batches_of(shop.payments)[-1].state == BatchState.BLOCKED
+        form.locator("button.act").click()
+        expect(form.locator(".outcome")).to_contain_text("done")
+        form.get_by_role("link", name=f"See batch {shop.blocked}").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("published")
+        expect(page.get_by_text("a refund, booked by hand")).to_be_visible()
+    (decision,) = load_batch_history(ledger_dsn(shop.payments.config), shop.blocked).decisions
+    assert (decision.kind, decision.decided_by) == ("accept", "admin")
+
+
+def test_anonymous_and_forged_visitors_get_nothing_from_any_route(airflow: AirflowApi) -> None:
+    with httpx.Client(base_url=f"{airflow.url}/batchledger", trust_env=False, timeout=30) as client:
+        for method, address in list_routes():
+            for headers in ({}, {"Authorization": "Bearer forged"}, {"Cookie": "_token=forged"}):
+                assert client.request(method, address, headers=headers).status_code in (401, 403), (method, address)
+    assert len(list_routes()) > len(build_app().routes)
+
+
+def test_page_survives_a_warehouse_that_is_down(open_view: OpenView, shop: Shop, services: TestServices) -> None:
+    """The pages say so in a banner, and go on by themselves when it is back."""
+    file = services.home.connections_file
+    before = file.read_text()
+    nowhere = json.loads(before)
+    nowhere["warehouse"] |= {"port": 1}
+    first = batches_of(shop.purchases)[0].batch_id
+    with open_view(f"/batchledger/pipelines/purchases/batches/{first}", allowed=("503",)) as page:
+        write_private(file, json.dumps(nowhere))
+        try:
+            expect(page.get_by_role("alert")).to_contain_text("the warehouse database says")
+            assert "Traceback" not in page.content()
+            other = page.context.new_page()
+            other.goto(page.url.partition("/pipelines")[0] + "/pipelines")
+            expect(other.get_by_role("alert").first).to_contain_text("the warehouse database says")
+            expect(row_of(other, "purchases")).to_contain_text("unknown")
+        finally:
+            write_private(file, before)
+        expect(page.locator(".sum")).to_be_visible()
+        expect(row_of(other, "purchases")).to_contain_text("lagging")
+
+
+VIEWS = {
+    "pipelines": "/batchledger/pipelines",
+    "pipeline": "/batchledger/pipelines/purchases",
+    "partition": "/batchledger/pipelines/purchases/partitions/purchases/0",
+    "batch": "/batchledger/pipelines/purchases/batches/{first}",
+    "decisions": "/batchledger/pipelines/purchases/decisions?do=rewind",
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_each_view_can_be_read_by_everybody_in_both_looks(
+    open_view: OpenView, shop: Shop, pictures: Path, name: str
+) -> None:
+    """No serious finding of axe, and nothing to scroll sideways on a small screen."""
+    address = VIEWS[name].format(first=batches_of(shop.purchases)[0].batch_id)
+    looks: tuple[Look, ...] = ("light", "dark")
+    for look in looks:
+        with open_view(address, look) as page:
+            ready = {"pipelines": row_of(page, "purchases"), "pipeline": page.locator(".ribbon").first}
+            expect(ready.get(name, page.get_by_role("heading", level=1))).to_be_visible()
+            assert page.evaluate("document.documentElement.dataset.look") == look
+            found = Axe().run(page).response["violations"]
+            assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == [], found
+            page.screenshot(path=pictures / f"page-{name}-{look}.png")
+            page.set_viewport_size({"width": 390, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_tabs_of_dag_and_run_lead_to_the_pipeline_and_its_batch_in_airflows_look(
+    open_view: OpenView, shop: Shop, airflow: AirflowApi
+) -> None:
+    run = next(each for each in airflow.list_runs("clicks") if each.state == "success")
+    noise = ("escape its sandboxing",)
+    with open_view("/dags/clicks/plugin/batchledger-pipeline", allowed=noise) as page:
+        frame = page.frame_locator("iframe")
+        expect(frame.get_by_role("heading", level=1)).to_contain_text("clicks")
+        page.evaluate("localStorage.setItem('theme', 'dark')")
+        page.goto(f"{airflow.url}/dags/clicks/runs/{run.run_id}/plugin/batchledger-batch")
+        expect(frame.get_by_role("heading", level=1)).to_contain_text("of clicks")
+        assert frame.locator("html").get_attribute("data-look") == "dark"
+        frame.get_by_role("link", name=run.run_id).first.click()
+        page.wait_for_url("**/dags/clicks/runs/***")
