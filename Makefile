@@ -37,8 +37,8 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
 
-screenshots: setup  ## Make the pictures of the README anew, with a real pipeline and a Chromium.
-	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser
+screenshots: setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
+	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py
 
 test: lint setup  ## Check the code, then run every test against real services: WORKERS=2.
 	@$(BIN)/pytest --numprocesses $(or $(WORKERS),2) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)

@@ -26,6 +26,13 @@ class Links:
             return None
         return f"{self.airflow_url.rstrip('/')}/dags/{quote(pipeline)}/runs/{quote(run, safe='')}"
 
+    def to_page(self, pipeline: str, batch_id: int | None) -> str | None:
+        """Return the page of a batch, or of the pipeline where there is none; within Airflow's, so with its login."""
+        if self.airflow_url is None:
+            return None
+        page = f"{self.airflow_url.rstrip('/')}/plugin/batchledger/batchledger/pipelines/{quote(pipeline)}"
+        return page if batch_id is None else f"{page}/batches/{batch_id}"
+
     def to_docs(self, pipeline: str, batch_id: int | None) -> str | None:
         """Return the Data Docs page of a batch."""
         if self.airflow_url is None or batch_id is None:
@@ -42,11 +49,13 @@ def compose(incident: Incident, event: Event, links: Links) -> Message:
     title = _one_line(f"[batchledger] {condition.pipeline}: {condition.title}{over}")
     lines = tuple(_one_line(each) for each in condition.lines)
     run_url = links.to_run(condition.pipeline, condition.run)
+    page_url = links.to_page(condition.pipeline, condition.batch_id)
     docs_url = links.to_docs(condition.pipeline, condition.batch_id)
     since = f"{condition.severity} since {incident.opened_at:%Y-%m-%d %H:%M:%S} UTC"
     ended = f"over since {incident.ended_at:%Y-%m-%d %H:%M:%S} UTC{how}. It was:" if incident.ended_at else ""
     further = (
         ("Look at it", condition.command),
+        ("Page", page_url),
         ("Airflow run", run_url),
         ("Data Docs", docs_url),
         ("Incident", f"{incident.incident_id}, {since}"),
@@ -64,6 +73,7 @@ def compose(incident: Incident, event: Event, links: Links) -> Message:
         "lines": lines,
         "command": condition.command,
         "batch_id": condition.batch_id,
+        "page_url": page_url,
         "run_url": run_url,
         "docs_url": docs_url,
         "opened_at": incident.opened_at.isoformat(),

@@ -31,6 +31,7 @@ def test_beginning_is_told_with_numbers_coordinates_links_and_command() -> None:
         "no_unexplained_holes: 2 offsets, for example orders[3]@1200\n"
         "\n"
         "Look at it: batchledger batch 17\n"
+        "Page: http://127.0.0.1:8080/plugin/batchledger/batchledger/pipelines/orders/batches/17\n"
         "Airflow run: http://127.0.0.1:8080/dags/orders/runs/scheduled__2026-11-21T12%3A00%3A00%2B00%3A00\n"
         "Data Docs: http://127.0.0.1:8080/batchledger/docs/orders/17\n"
         "Incident: 5, critical since 2026-11-21 12:00:00 UTC"

@@ -15,7 +15,7 @@ from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airf
 from batchledger.connections import kafka_options, load_connection
 from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
-from batchledger.health import Book, PipelineHealth, PipelineState, judge
+from batchledger.health import Book, OpenBatch, PipelineHealth, PipelineState, judge
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import list_waiting_replays, load_books
 from batchledger.messages import COMMAND_LINE_RUN
@@ -85,6 +85,7 @@ class OverviewFinder:
                 continue
             book, log = books[name], _choose(logs[config.source.connection], config.source.topics)
             health = judge(config.rules, book, log, self._date(config, book, log), now)
+            health = without_error(health, book.open_batch)
             notes = [f"a replay waits for a person: batch {each}" for each in waiting.get(name, ())]
             notes += ["its DAG is switched off in Airflow"] if name in off else []
             run = book.open_batch.run if book.open_batch else None
@@ -192,6 +193,13 @@ def _choose(logs: Mapping[str, LogState], topics: Sequence[str]) -> LogState:
         {topic: identity for each in found for topic, identity in each.identity_by_topic.items()},
         {where: held for each in found for where, held in each.log_by_partition.items()},
     )
+
+
+def without_error(health: PipelineHealth, batch: OpenBatch | None) -> PipelineHealth:
+    """Return the health without the error of an attempt, which may quote a record; the batch has it for who may act."""
+    if health.state is not PipelineState.FAILING or batch is None:
+        return health
+    return replace(health, detail=f"{batch.label}: its newest attempt has failed")
 
 
 def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:

@@ -3,7 +3,8 @@
 They are plain functions, which the server runs in threads, because what they ask blocks.
 """
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from batchledger.database import keep_connections
 from batchledger.decision_display import summarise_changes
 from batchledger.docs.folder import DocsFolder
 from batchledger.errors import ConfigurationError, ServiceUnavailableError, UnknownBatchError
-from batchledger.health import PipelineState, describe_threats
+from batchledger.health import PipelineState, Threats, describe_threats
 from batchledger.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.printing import BALANCE_LINES
@@ -43,6 +44,7 @@ from batchledger.wiring import ledger_dsn
 PIPELINES_ON_PAGE = 50
 BAR_HEIGHT = 24
 NOTE_CHARACTERS = 240
+EXPIRES_SOON = timedelta(days=1)
 URGENT = (
     PipelineState.LOSS,
     PipelineState.SOURCE_CHANGED,
@@ -114,7 +116,8 @@ def _fill_rows(standings: list[Standing]) -> list[dict[str, Any]]:
     for each in standings:
         volume = volumes.get(each.name)
         threats = each.health.threats
-        notes = [each.health.detail, *(describe_threats(threats, datetime.now(UTC)) if threats else ()), *each.notes]
+        # The first sentence says what it is; the others are on the page of the pipeline.
+        notes = [each.health.detail.partition(". ")[0], *warn(threats, datetime.now(UTC)), *each.notes]
         rows.append(
             {
                 "standing": each,
@@ -128,6 +131,15 @@ def _fill_rows(standings: list[Standing]) -> list[dict[str, Any]]:
     return rows
 
 
+def warn(threats: Threats | None, now: datetime) -> list[str]:
+    """Return what somebody should know now: open transactions, and records that expire within a day."""
+    if threats is None:
+        return []
+    expiring = threats.first_to_expire
+    is_near = expiring is not None and expiring.expires_at is not None and expiring.expires_at - now < EXPIRES_SOON
+    return describe_threats(threats if is_near else replace(threats, first_to_expire=None), now)
+
+
 def show_pipeline(
     request: Request, dag_id: Pipeline, user: GetUserDep, page: Page = 1, before: Offset = None
 ) -> HTMLResponse:
@@ -135,7 +147,6 @@ def show_pipeline(
     config = load(dag_id)
     with keep_connections():
         view = look_at_pipeline(request.app.state.lookout, config, page, before)
-    threats = view.health.threats
     return show(
         request,
         "pipeline.html.j2",
@@ -143,7 +154,7 @@ def show_pipeline(
         now=view.now,
         can_act=may_act(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
-        threats=describe_threats(threats, view.now) if threats else [],
+        threats=warn(view.health.threats, view.now),
         urgent=URGENT,
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
         before=before,
