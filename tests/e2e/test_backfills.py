@@ -35,6 +35,7 @@ pytestmark = PATIENT
 
 FLIGHTS_SCHEMA = yaml.safe_load((ROOT / "include" / "pipelines" / "flights.yaml").read_text())["source"]["schema"]
 FLIGHTS_COLUMNS = "carrier, flight, tailnum, origin, dest, sched_dep, dep_delay, distance, _timestamp"
+DAYS = 7
 LIVE_DAYS = 3
 
 
@@ -81,21 +82,21 @@ def count_replays(pipeline: TestPipeline) -> int:
     return sum(each.lane == "replay" for each in batches_of(pipeline))
 
 
-def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
+def test_a_week_of_flights_is_backfilled_beside_live_runs_and_all_again(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
     """Never read before, while later days come in live; then all taken again, newest first, under the same run ids."""
     flights = list(read_flights())
     source = {"start": "latest", "schema": FLIGHTS_SCHEMA}
     pipeline = workplace.create(topic_config=KEEP_FOREVER, schedule="@daily", source=source)
-    send_flights(pipeline, flights_of(flights, 0, 14))
+    send_flights(pipeline, flights_of(flights, 0, DAYS))
     switch_on(airflow, pipeline)
     wait_until(lambda: airflow.list_runs(pipeline.name), every=0.5)
     wait_until_idle(airflow, pipeline)
     assert pipeline.count_target_rows() == 0
 
-    first = airflow.backfill(pipeline.name, Backfill(FIRST_DAY, FIRST_DAY + 13 * DAY, max_active_runs=4))
-    for day in range(14, 14 + LIVE_DAYS):
+    first = airflow.backfill(pipeline.name, Backfill(FIRST_DAY, FIRST_DAY + (DAYS - 1) * DAY, max_active_runs=4))
+    for day in range(DAYS, DAYS + LIVE_DAYS):
         send_flights(pipeline, flights_of(flights, day, 1))
         airflow.trigger(pipeline.name)
     wait_until_idle(airflow, pipeline)
@@ -103,7 +104,7 @@ def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
     runs = airflow.list_runs(pipeline.name)
     live, backfilled = ([run for run in runs if (run.kind == "backfill") is wanted] for wanted in (False, True))
     assert {run.state for run in runs} == {"success"}
-    assert (len(backfilled), count_replays(pipeline)) == (14, 14)
+    assert (len(backfilled), count_replays(pipeline)) == (DAYS, DAYS)
     assert_one_after_the_other(live)
     assert_side_by_side(live, backfilled)
     decision = decision_on(pipeline, backfilled[0].run_id)
@@ -111,16 +112,16 @@ def test_fourteen_days_of_flights_are_backfilled_beside_live_runs_and_all_again(
     assert decision.reason.startswith("backfill of 2013-01-")
 
     before = read_target(pipeline, FLIGHTS_COLUMNS)
-    spoil_target(pipeline, (4, 6), number="flight", amount="distance")
+    spoil_target(pipeline, (2, 4), number="flight", amount="distance")
     airflow.end_backfill(first)
-    days = ("--from-date", "2013-01-01", "--to-date", "2013-01-14")
+    days = ("--from-date", "2013-01-01", "--to-date", f"2013-01-{DAYS:02}")
     how = ("--reprocess-behavior", "completed", "--run-backwards", "--max-active-runs", "4")
     start_backfill_on_the_command_line(pipeline, *days, *how)
     wait_until_idle(airflow, pipeline)
     assert read_target(pipeline, FLIGHTS_COLUMNS) == before
     pipeline.assert_exact()
     assert [run.run_id for run in airflow.list_runs(pipeline.name)] == [run.run_id for run in runs]
-    assert count_replays(pipeline) == 28
+    assert count_replays(pipeline) == 2 * DAYS
 
 
 def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_it_is_allowed(
