@@ -88,7 +88,11 @@ def choose_frame(position: Position, log: PartitionLog | None) -> OffsetRange:
 def cover(
     frame: OffsetRange, position: Position, log: PartitionLog | None, accounted: Accounted
 ) -> tuple[Segment, ...]:
-    """Return the segments of the frame in the order of offsets; together they are the frame."""
+    """Return the segments of the frame in the order of offsets; together they are the frame.
+
+    That takes a frame of which there is something to tell: the one of ``choose_frame``, a part of it, or offsets before
+    it as well.
+    """
     partition = frame.partition
     passed = OffsetRange(partition, position.origin_offset, position.next_offset)
     layers: list[tuple[Kind, Iterable[OffsetRange]]] = [

@@ -37,8 +37,8 @@ def draw_ribbon(frame: OffsetRange, segments: Sequence[Segment], columns: int = 
     rank = {kind: at for at, kind in enumerate(URGENCY)}
     chosen: list[Kind | None] = [None] * columns
     for each in segments:
-        left = _column(frame, each.range.start, columns)
-        for column in range(left, max(left + 1, -(-(each.range.until - frame.start) * columns // len(frame)))):
+        behind = -(-(each.range.until - frame.start) * columns // len(frame))
+        for column in range(_column(frame, each.range.start, columns), behind):
             known = chosen[column]
             if known is None or rank[each.kind] < rank[known]:
                 chosen[column] = each.kind
