@@ -13,12 +13,16 @@ from batchledger.batch import Decided, Decision, DecisionKind, DecisionRecord
 from batchledger.errors import ConfigurationError
 from batchledger.notation import parse_moment, parse_target
 from batchledger.offsets import OffsetRange, merge_ranges
+from batchledger.ownership import load_batch
 from batchledger.pipeline import Platform
+from batchledger.refusals import never_published
 from batchledger.rewind import Rewind
 from batchledger.trigger_form import Action, Field, RunFacts, read_order
 
 Fields = Mapping[str, str]
 Decide = Callable[[Platform, Decision], Decided]
+
+LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 
 # Carried out by a run of the pipeline's DAG, because Spark has to read.
 BY_RUN = (DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY)
@@ -47,14 +51,16 @@ def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_r
             run |= {Field.ACTION: Action.RETRY_BATCH, Field.BATCH_ID: read_batch(fields)}
         case DecisionKind.QUARANTINE_REPLAY:
             run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
-        case _ if _lines(fields, "ranges"):
-            run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: _lines(fields, "ranges")}
-        case _:
+        case DecisionKind.REPLAY if ranges := _lines(fields, "ranges"):
+            run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: ranges}
+        case DecisionKind.REPLAY:
             run |= {
                 Field.ACTION: Action.REPLAY_WINDOW,
                 Field.WINDOW_SINCE: _read_moment(fields, "since"),
                 Field.WINDOW_UNTIL: _read_moment(fields, "until"),
             }
+        case _:
+            raise ConfigurationError(f"{kind} is not done by a run", field="kind")
     if kind is DecisionKind.REPLAY and "allow_expired" in fields:
         run[Field.ALLOW_EXPIRED] = True
     if dry_run:
@@ -93,6 +99,9 @@ def _about_quarantine(fields: Fields) -> Decide:
 
 
 def _retake(platform: Platform, batch_id: int, decision: Decision) -> Decided:
+    batch = load_batch(platform, batch_id)
+    if batch.is_dry_run:
+        raise never_published(batch)
     return platform.decisions.retake(batch_id, "a run of its own", decision)
 
 
@@ -100,10 +109,8 @@ def _drop(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision)
     """Remove what of the ranges is in quarantine; it is looked at once more by the statement that removes it."""
     name = platform.rules.name
     found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
-    if not found:
+    if not found or (platform.decisions.is_kept and not platform.ledger.drop_quarantined(name, found, decision)):
         return Decided(None, is_new=False)
-    if platform.decisions.is_kept:
-        platform.ledger.drop_quarantined(name, found, decision)
     effect = effects.dropping(found)
     record = DecisionRecord(
         0, DecisionKind.QUARANTINE_DROP, name, None, decision.decided_by, decision.reason, datetime.now(UTC),
@@ -125,9 +132,14 @@ def _read_ranges(fields: Fields) -> list[OffsetRange]:
     if not lines:
         raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", field="ranges")
     try:
-        return [OffsetRange.parse(line) for line in lines]
+        ranges = [OffsetRange.parse(line) for line in lines]
     except ValueError as error:
         raise ConfigurationError(f"ranges: {error}", field="ranges") from error
+    for each in ranges:
+        # The database would refuse it as a mistake of ours.
+        if each.until > LARGEST_OFFSET or each.partition.partition > LARGEST_PARTITION:
+            raise ConfigurationError(f"ranges: {each}: Kafka has no such offset", field="ranges")
+    return ranges
 
 
 def _read_rewind(fields: Fields) -> Rewind:

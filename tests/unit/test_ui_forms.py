@@ -1,0 +1,359 @@
+"""What somebody asks for in a form: shown without changing anything, carried out as it was shown, refused by its field.
+
+The pipeline is the one in memory; the routes around it, and the same over real services, are tested elsewhere.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.param import ParamsDict
+
+from batchledger import plans, run_batch
+from batchledger.airflow_triggers import make_form
+from batchledger.batch import BatchState, Decided, Decision, DecisionKind
+from batchledger.decisions import pause, rehearse
+from batchledger.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError
+from batchledger.offsets import OffsetRange
+from batchledger.pipeline import Platform
+from batchledger.replay import Quarantined, Replay, Window
+from batchledger.trigger_form import Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, read_batch, read_decision, read_run
+from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World, catch_up, staged_twice
+
+BY_ANA = Decision("ana", "the schema was wrong")
+TOPICS = ("orders",)
+RUN = RunFacts("manual__1", created_by="ana")
+REASON = {"reason": "the schema was wrong"}
+
+
+def read_world() -> World:
+    """Two partitions; ten records of each are published, of which two are in quarantine, and five more have come."""
+    world = World()
+    world.broker.create_topic("orders", 2)
+    for partition in (ORDERS_0, ORDERS_1):
+        world.produce(partition, 9)
+        world.broker.append(partition, b"{")
+    catch_up(world)
+    for partition in (ORDERS_0, ORDERS_1):
+        world.produce(partition, 5)
+    return world
+
+
+def expired_world() -> World:
+    """Kafka has removed two records that nobody has read."""
+    world = read_world()
+    world.broker.expire(ORDERS_0, before=12)
+    return world
+
+
+def blocked_world() -> World:
+    """A row of batch 2 is missing, and nobody knows why."""
+    world = read_world()
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "second")
+    return world
+
+
+def staged_world() -> World:
+    """Batch 2 is staged; then the first record of it expires."""
+    world = read_world()
+    batch = plans.plan(world.process(), "second")
+    assert batch is not None
+    run_batch.stage(world.process(), batch.batch_id, "second")
+    world.broker.expire(ORDERS_0, before=11)
+    return world
+
+
+def paused_world() -> World:
+    world = read_world()
+    pause(world.process(), BY_ANA)
+    return world
+
+
+def next_offsets(world: World) -> list[int]:
+    return [each.next_offset for each in world.process().ledger.load_positions(PIPELINE)]
+
+
+def state_of(world: World, batch_id: int = 2) -> BatchState:
+    return world.process().ledger.load_batch(batch_id).state
+
+
+def quarantined(world: World) -> list[str]:
+    return [str(each.range) for each in world.process().ledger.find_quarantined(PIPELINE, None)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked for in a world, and what is to be seen there when it was carried out."""
+
+    make_world: Callable[[], World]
+    kind: DecisionKind
+    fields: Mapping[str, str]
+    look: Callable[[World], Any]
+    before: Any
+    after: Any
+
+
+CASES = {
+    "pause": Case(read_world, DecisionKind.PAUSE, {}, lambda world: bool(find_pause(world)), False, True),
+    "resume": Case(paused_world, DecisionKind.RESUME, {}, lambda world: bool(find_pause(world)), True, False),
+    "accept": Case(
+        blocked_world, DecisionKind.ACCEPT, {"batch": "2"}, state_of, BatchState.BLOCKED, BatchState.PUBLISHED
+    ),
+    "discard": Case(
+        blocked_world, DecisionKind.DISCARD, {"batch": " 2 "}, state_of, BatchState.BLOCKED, BatchState.DISCARDED
+    ),
+    "accept a loss": Case(
+        expired_world, DecisionKind.ACCEPT_LOSS, {"ranges": "orders[0] 10..12"}, next_offsets, [10, 10], [12, 10]
+    ),
+    "accept a loss of what a batch has staged": Case(
+        staged_world,
+        DecisionKind.ACCEPT_LOSS,
+        {"ranges": "orders[0] 10..11", "discard_batch": "2"},
+        lambda world: (next_offsets(world), state_of(world)),
+        ([10, 10], BatchState.STAGED),
+        ([11, 10], BatchState.DISCARDED),
+    ),
+    "skip": Case(
+        read_world,
+        DecisionKind.SKIP,
+        {"ranges": " orders[0] 10..12 \r\n\r\norders[1] 10..11\r\n", "discard_batch": " "},
+        next_offsets,
+        [10, 10],
+        [12, 11],
+    ),
+    "rewind to the earliest offset": Case(
+        read_world, DecisionKind.REWIND, {"to": "earliest"}, next_offsets, [10, 10], [0, 0]
+    ),
+    "rewind to offsets": Case(
+        read_world, DecisionKind.REWIND, {"to": "orders[1]@4\norders[0]@7"}, next_offsets, [10, 10], [7, 4]
+    ),
+    "rewind to a moment": Case(
+        read_world, DecisionKind.REWIND, {"to": "2026-01-01T01:00+01:00"}, next_offsets, [10, 10], [0, 0]
+    ),
+    "rewind and empty the table": Case(
+        read_world,
+        DecisionKind.REWIND,
+        {"to": "earliest", "truncate": "yes"},
+        lambda world: len(world.times_published()),
+        18,
+        0,
+    ),
+    "rewind and give up what has expired": Case(
+        expired_world,
+        DecisionKind.REWIND,
+        {"to": "earliest", "truncate": "yes", "allow_expired": "yes"},
+        lambda world: len(world.times_published()),
+        18,
+        0,
+    ),
+    "drop from quarantine": Case(
+        read_world,
+        DecisionKind.QUARANTINE_DROP,
+        {"ranges": "orders[0] 0..10"},
+        quarantined,
+        ["orders[0] 9..10", "orders[1] 9..10"],
+        ["orders[1] 9..10"],
+    ),
+}
+
+
+def find_pause(world: World) -> object:
+    return world.process().decisions.find_pause(PIPELINE)
+
+
+def decide(case: Case, platform: Platform) -> Decided:
+    return read_decision(case.kind, case.fields)(platform, BY_ANA)
+
+
+def shown(decided: Decided) -> tuple[object, ...]:
+    record = decided.record
+    assert record is not None
+    return (decided.is_new, record.kind, record.decided_by, record.reason, record.before, record.after)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_asked_for_is_shown_without_changing_anything_and_carried_out_as_it_was_shown(case: Case) -> None:
+    world = case.make_world()
+    assert case.look(world) == case.before
+    tables = copy.deepcopy(world.database.committed)
+    rehearsed = decide(case, rehearse(world.process()))
+    assert world.database.committed == tables
+    kept = decide(case, world.process())
+    assert case.look(world) == case.after
+    assert shown(kept) == shown(rehearsed)
+    recorded = world.database.committed.decisions.values()
+    assert (case.kind, "ana", BY_ANA.reason) in [(each.kind, each.decided_by, each.reason) for each in recorded]
+
+
+def test_every_decision_that_no_run_carries_out_is_among_the_cases() -> None:
+    here = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, *BY_RUN}
+    assert {case.kind for case in CASES.values()} == set(DecisionKind) - here
+
+
+def test_batch_to_be_taken_again_is_shown_without_changing_anything() -> None:
+    world = blocked_world()
+    tables = copy.deepcopy(world.database.committed)
+    decided = read_decision(DecisionKind.RETRY, {"batch": "2"})(rehearse(world.process()), BY_ANA)
+    assert decided.record is not None
+    assert decided.record.before == {"state": "blocked", "attempt": 1, "run": "second"}
+    assert decided.record.after == {"state": "planned", "attempt": 2, "run": "a run of its own"}
+    assert world.database.committed == tables
+
+
+def test_dry_run_is_not_shown_to_be_taken_again_because_no_run_would() -> None:
+    world = read_world()
+    platform = world.process()
+    planned = plans.preview_replay(platform, Replay((OffsetRange(ORDERS_0, 0, 5),)))
+    batch = plans.store_replay(platform, replace(planned, is_dry_run=True), "look", BY_ANA, None)
+    with pytest.raises(ReplayRefusedError):
+        read_decision(DecisionKind.RETRY, {"batch": str(batch.batch_id)})(rehearse(world.process()), BY_ANA)
+
+
+def test_rehearsal_refuses_what_could_not_be_carried_out() -> None:
+    world = blocked_world()
+    asked = read_decision(DecisionKind.SKIP, {"ranges": "orders[0] 11..12"})
+    with pytest.raises(DecisionRefusedError, match="begins at the stored position"):
+        asked(rehearse(world.process()), BY_ANA)
+    wrong = read_world()
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(wrong.process(alter=staged_twice), "second")
+    with pytest.raises(DecisionRefusedError, match="cannot be accepted"):
+        read_decision(DecisionKind.ACCEPT, {"batch": "2"})(rehearse(wrong.process()), BY_ANA)
+
+
+def test_dropping_what_is_not_in_quarantine_changes_nothing_and_says_so() -> None:
+    world = read_world()
+    drop = read_decision(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..9"})
+    assert drop(world.process(), BY_ANA) == Decided(None, is_new=False)
+    assert len(quarantined(world)) == 2
+
+
+def test_dropping_names_exactly_the_records_that_leave_quarantine() -> None:
+    world = read_world()
+    decided = read_decision(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..10\norders[0] 5..10"})(
+        world.process(), BY_ANA
+    )
+    assert decided.record is not None
+    assert decided.record.before == {"quarantined": {"orders[0] 9..10": 1}}
+    assert decided.record.after == {"quarantined": {"orders[0] 9..10": 0}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "field", "told"),
+    [
+        (DecisionKind.ACCEPT, {}, "batch", "batch: '' is not the number of a batch"),
+        (DecisionKind.ACCEPT, {"batch": "-1"}, "batch", "'-1' is not"),
+        (DecisionKind.DISCARD, {"batch": "1.5"}, "batch", "'1.5' is not"),
+        (DecisionKind.DISCARD, {"batch": "\N{ARABIC-INDIC DIGIT THREE}"}, "batch", "is not the number"),
+        (DecisionKind.RETRY, {"batch": "9" * 19}, "batch", "is not the number"),
+        (DecisionKind.ACCEPT_LOSS, {}, "ranges", "name at least one"),
+        (DecisionKind.ACCEPT_LOSS, {"ranges": "orders 1..2"}, "ranges", "'orders 1..2' is not an offset range"),
+        (DecisionKind.SKIP, {"ranges": "orders[0] 5..4"}, "ranges", "is not a range"),
+        (DecisionKind.SKIP, {"ranges": "orders[0] 1..2, orders[1] 1..2"}, "ranges", "is not an offset range"),
+        (DecisionKind.SKIP, {"ranges": "orders[0] 1..2", "discard_batch": "x"}, "discard_batch", "'x' is not"),
+        (DecisionKind.QUARANTINE_DROP, {"ranges": " \n "}, "ranges", "name at least one"),
+        (DecisionKind.QUARANTINE_DROP, {"ranges": f"orders[0] 0..{2**63}"}, "ranges", "Kafka has no such offset"),
+        (DecisionKind.QUARANTINE_DROP, {"ranges": f"orders[{2**31}] 0..1"}, "ranges", "Kafka has no such offset"),
+        (DecisionKind.REWIND, {}, "to", "to earliest, to one moment, or once for each partition"),
+        (DecisionKind.REWIND, {"to": "yesterday"}, "to", "'yesterday' is neither a moment"),
+        (DecisionKind.REWIND, {"to": "orders[0]@1\norders[0]@2"}, "to", "once for each partition"),
+        (DecisionKind.REWIND, {"to": "orders[0]@1\nearliest"}, "to", "once for each partition"),
+        (DecisionKind.REPLAY, {}, "kind", "replay is not decided here"),
+    ],
+)
+def test_decision_is_refused_by_the_name_of_its_field(
+    kind: DecisionKind, fields: Mapping[str, str], field: str, told: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read_decision(kind, fields)
+    assert refused.value.fields["field"] == field
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["1", " 17 ", "9" * 18])
+def test_number_of_a_batch_is_read(text: str) -> None:
+    assert read_batch({"batch": text}) == int(text)
+
+
+WINDOW = {"since": "2026-11-20", "until": "2026-11-21T01:00+01:00"}
+DAY = Window(datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+FIVE, TWO = OffsetRange(ORDERS_0, 0, 5), OffsetRange(ORDERS_1, 3, 5)
+LINES = {"ranges": "orders[0] 0..5\r\n orders[1] 3..5\r\n"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "order"),
+    [
+        pytest.param(DecisionKind.REPLAY, WINDOW, Republish(Replay(DAY), BY_ANA, RUN.request), id="a window"),
+        pytest.param(
+            DecisionKind.REPLAY,
+            {**WINDOW, "allow_expired": "yes", "ranges": " "},
+            Republish(Replay(DAY, allow_expired=True), BY_ANA, RUN.request),
+            id="what is left of a window",
+        ),
+        pytest.param(
+            DecisionKind.REPLAY, LINES, Republish(Replay((FIVE, TWO)), BY_ANA, RUN.request), id="named ranges"
+        ),
+        pytest.param(
+            DecisionKind.REPLAY,
+            {**LINES, "since": "", "until": "", "allow_expired": "yes"},
+            Republish(Replay((FIVE, TWO), allow_expired=True), BY_ANA, RUN.request),
+            id="what is left of named ranges",
+        ),
+        pytest.param(
+            DecisionKind.QUARANTINE_REPLAY,
+            LINES,
+            Republish(Replay(Quarantined((FIVE, TWO))), BY_ANA, RUN.request),
+            id="quarantine",
+        ),
+        pytest.param(DecisionKind.RETRY, {"batch": "17"}, Retake(17, BY_ANA), id="a batch"),
+    ],
+)
+def test_run_is_asked_for_what_the_fields_say(
+    kind: DecisionKind, fields: Mapping[str, str], order: Republish | Retake
+) -> None:
+    run = read_run(kind, {**fields, **REASON}, TOPICS, dry_run=False)
+    assert read_order(validated(run), RUN, TOPICS) == order
+    if kind in REHEARSED_BY_RUN:
+        assert isinstance(order, Republish)
+        dry = read_run(kind, {**fields, **REASON}, TOPICS, dry_run=True)
+        assert read_order(validated(dry), RUN, TOPICS) == Rehearse(order.replay, BY_ANA)
+        assert dry == {**run, "dry_run": True}
+
+
+def validated(run: dict[str, Any]) -> dict[str, Any]:
+    """What the first task is given, after Airflow has held it against the DAG's form; it travels as JSON."""
+    assert all(type(each) is str for each in run)
+    form = ParamsDict(make_form())
+    form.update(run)
+    return form.validate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "field", "told"),
+    [
+        (DecisionKind.REPLAY, {}, "since", "since: '' is neither a moment"),
+        (DecisionKind.REPLAY, {"since": "2026-11-20", "until": "soon"}, "until", "until: 'soon' is neither a moment"),
+        (DecisionKind.REPLAY, {"since": "2026-11-21", "until": "2026-11-20"}, "window_until", "has to be after"),
+        (DecisionKind.REPLAY, {"ranges": "orders[0] 1-2"}, "ranges", "'orders[0] 1-2' is not an offset range"),
+        (DecisionKind.REPLAY, {"ranges": "payments[0] 1..2"}, "ranges", "does not read this topic"),
+        (DecisionKind.REPLAY, {"ranges": "orders[0] 1..3\norders[0] 2..4"}, "ranges", "named more than once"),
+        (DecisionKind.QUARANTINE_REPLAY, {}, "ranges", "replay_quarantine needs it"),
+        (DecisionKind.QUARANTINE_REPLAY, {"ranges": "orders[0] 2..2"}, "ranges", "holds no offset"),
+        (DecisionKind.RETRY, {"batch": "seventeen"}, "batch", "'seventeen' is not the number of a batch"),
+        (DecisionKind.REPLAY, {**LINES, "reason": " "}, "reason", "needs it"),
+        (DecisionKind.PAUSE, WINDOW, "kind", "pause is not done by a run"),
+    ],
+)
+def test_run_is_refused_by_the_name_of_its_field(
+    kind: DecisionKind, fields: Mapping[str, str], field: str, told: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read_run(kind, {**REASON, **fields}, TOPICS, dry_run=False)
+    assert refused.value.fields["field"] == field
+    assert told in str(refused.value)
