@@ -1,5 +1,6 @@
 """How a pipeline stands: every state, and what threatens the unread records."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -7,13 +8,26 @@ import pytest
 
 from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy
-from batchledger.batch import Attempt, Decision, PartitionHealth, Position, Staged, TopicIdentity
+from batchledger.batch import Attempt, Decision, PartitionHealth, PartitionLog, Position, Staged, TopicIdentity
 from batchledger.decisions import pause, resume
 from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.health import STUCK_AFTER, PipelineState, describe_duration, describe_threats, find_threats, survey
+from batchledger.health import (
+    STUCK_AFTER,
+    Book,
+    OpenBatch,
+    PipelineHealth,
+    PipelineState,
+    describe_duration,
+    describe_threats,
+    find_threats,
+    judge,
+    look,
+    survey,
+)
 from batchledger.offsets import TopicPartition
+from batchledger.planning import StartPolicy
 from tests.fakes.ledger import MemoryLedger
-from tests.fakes.world import World, catch_up
+from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -151,6 +165,172 @@ def test_transactions_that_follow_each_other_are_not_stuck(world: World) -> None
         world.broker.abort(ORDERS_0)
         run_batch.run_once(world.process(), "between")
     assert {each.held_back_at for each in world.process().ledger.load_positions("orders_copy")} == {None}
+
+
+def judge_world(world: World, now: datetime, *, is_at_work: bool = False) -> PipelineHealth:
+    """What is judged of what ledger and Kafka hold."""
+    platform = world.process()
+    batch = platform.ledger.find_open_batch(PIPELINE)
+    open_batch = batch and OpenBatch(
+        batch.batch_id,
+        batch.label,
+        batch.state,
+        platform.ledger.find_failure(batch),
+        batch.attempt_run,
+        is_at_work=is_at_work,
+    )
+    positions = tuple(platform.ledger.load_positions(PIPELINE))
+    book = Book(positions, open_batch, platform.decisions.find_pause(PIPELINE))
+    return judge(platform.rules, book, platform.source.read_log(platform.rules.topics), {}, now)
+
+
+def lose(world: World) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    world.broker.expire(ORDERS_0, before=5)
+
+
+def lose_beginning_of_new_partition(world: World) -> None:
+    catch_up(world)
+    added = world.broker.add_partition("orders")
+    world.produce(added, 3)
+    world.broker.expire(added, before=2)
+
+
+def recreate_topic(world: World) -> None:
+    catch_up(world)
+    world.broker.delete_topic("orders")
+    world.broker.create_topic("orders", 2)
+
+
+def go_beyond_the_end(world: World) -> None:
+    catch_up(world)
+    del world.broker.partitions[ORDERS_0].log[1:]
+
+
+def block(world: World) -> None:
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "run")
+
+
+def block_while_paused_and_stuck(world: World) -> None:
+    block(world)
+    world.broker.append_undecided(ORDERS_0, b"{}")
+    pause(world.process(), Decision("ana@host", "look at it first"))
+
+
+def hold_back(world: World, since: datetime) -> None:
+    catch_up(world)
+    world.broker.append_undecided(ORDERS_0, b"{}")
+    plan_at(world, since)
+
+
+def hold_back_while_paused(world: World) -> None:
+    hold_back(world, NOW - STUCK_AFTER - timedelta(seconds=1))
+    pause(world.process(), Decision("ana@host", "wait"))
+
+
+STATES: dict[str, tuple[Callable[[World], object], PipelineState]] = {
+    "nothing read yet": (lambda world: None, PipelineState.LAGGING),
+    "caught up": (catch_up, PipelineState.CAUGHT_UP),
+    "a loss": (lose, PipelineState.LOSS),
+    "a loss in a partition that was added": (lose_beginning_of_new_partition, PipelineState.LOSS),
+    "no topic": (lambda world: world.broker.delete_topic("orders"), PipelineState.SOURCE_CHANGED),
+    "another topic": (recreate_topic, PipelineState.SOURCE_CHANGED),
+    "a position beyond the end": (go_beyond_the_end, PipelineState.SOURCE_CHANGED),
+    "blocked": (block, PipelineState.BLOCKED),
+    "blocked, whatever else": (block_while_paused_and_stuck, PipelineState.BLOCKED),
+    "failing": (lambda world: fail_at_staging(world, "the disk is full. " * 20), PipelineState.FAILING),
+    "open transaction": (lambda world: hold_back(world, NOW - STUCK_AFTER), PipelineState.CAUGHT_UP),
+    "stuck": (lambda world: hold_back(world, NOW - STUCK_AFTER - timedelta(seconds=1)), PipelineState.STUCK),
+    "stuck and paused": (hold_back_while_paused, PipelineState.STUCK),
+    "paused": (lambda world: pause(world.process(), Decision("ana@host", "wait")), PipelineState.PAUSED),
+    "audited": (lambda world: stage_and_audit(world.process(), "run"), PipelineState.LAGGING),
+}
+
+
+@pytest.mark.parametrize(("happen", "state"), STATES.values(), ids=STATES)
+def test_what_is_judged_of_ledger_and_log_is_what_a_survey_says(
+    world: World, happen: Callable[[World], object], state: PipelineState
+) -> None:
+    happen(world)
+    surveyed, judged = survey(world.process(), NOW), judge_world(world, NOW)
+    assert (judged.pipeline, judged.state, judged.detail) == (PIPELINE, state, surveyed.detail)
+    assert surveyed.state is state
+    assert (judged.threats is None) == (surveyed.threats is None)
+    if judged.threats is not None and surveyed.threats is not None:
+        assert judged.threats.unread_records == surveyed.threats.unread_records
+        assert judged.threats.transactions == surveyed.threats.transactions
+
+
+def test_every_state_that_a_survey_can_say_is_judged_the_same() -> None:
+    """Unknown is what cannot be asked, and running is known only where Airflow can be asked."""
+    assert {state for _, state in STATES.values()} == set(PipelineState) - {
+        PipelineState.UNKNOWN,
+        PipelineState.RUNNING,
+    }
+
+
+def test_pipeline_whose_batch_is_at_work_is_running_unless_something_worse_is_to_be_said(world: World) -> None:
+    batch = plans.plan(world.process(), "run")
+    assert batch is not None
+    world.process().ledger.open_attempt(batch.batch_id, "run")
+    assert judge_world(world, NOW).state is PipelineState.LAGGING
+    judged = judge_world(world, NOW, is_at_work=True)
+    assert (judged.state, judged.detail) == (PipelineState.RUNNING, "batch 1 of orders_copy, planned")
+    pause(world.process(), Decision("ana@host", "wait"))
+    assert judge_world(world, NOW, is_at_work=True).state is PipelineState.PAUSED
+    world.broker.expire(ORDERS_0, before=1)
+    assert judge_world(world, NOW, is_at_work=True).state is PipelineState.LOSS
+
+
+def test_topic_that_the_pipeline_does_not_read_any_more_is_not_judged(world: World) -> None:
+    catch_up(world)
+    platform = world.process()
+    old = Position(TopicPartition("left_behind", 0), 0, 5, TopicIdentity("cluster-a", "deleted since"))
+    book = Book((*platform.ledger.load_positions(PIPELINE), old))
+    judged = judge(platform.rules, book, platform.source.read_log(platform.rules.topics), {}, NOW)
+    assert judged.state is PipelineState.CAUGHT_UP
+
+
+@pytest.mark.parametrize(
+    ("start", "unread"), [(StartPolicy.EARLIEST, 6), (StartPolicy.LATEST, 0), (StartPolicy.TIMESTAMP, 6)]
+)
+def test_unread_records_of_a_pipeline_that_has_read_nothing_are_counted_from_where_it_will_start(
+    world: World, start: StartPolicy, unread: int
+) -> None:
+    """Where a moment lies in the log is for the first plan to find out."""
+    rules = replace(world.process().rules, start=start, start_at=NOW if start is StartPolicy.TIMESTAMP else None)
+    judged = judge(rules, Book(), world.process().source.read_log(("orders",)), {}, NOW)
+    assert judged.threats is not None
+    assert judged.threats.unread_records == unread
+
+
+def test_moments_of_an_earlier_look_hold_for_the_same_position_only() -> None:
+    position = Position(ORDERS_0, 0, 5, TopicIdentity("cluster", "topic"))
+    held = PartitionLog(0, 12, held_back=3)
+    oldest, expiry = NOW - timedelta(hours=1), NOW + timedelta(hours=1)
+    seen = health(ORDERS_0, next_offset=5, end=6, oldest_unread_at=oldest, expires_at=expiry)
+    expected = health(ORDERS_0, next_offset=5, end=12, high_watermark=15)
+    assert look(position, held, seen) == replace(expected, oldest_unread_at=oldest, expires_at=expiry)
+    assert look(position, held, replace(seen, next_offset=4)) == expected
+    assert look(position, held, None) == expected
+
+
+def test_moments_of_an_earlier_look_are_judged_with_what_is_held_now(world: World) -> None:
+    run_batch.run_once(world.process(), "run")
+    world.produce(ORDERS_0, 3)
+    platform = world.process()
+    book = Book(tuple(platform.ledger.load_positions(PIPELINE)))
+    log = platform.source.read_log(("orders",))
+    expiry = NOW + timedelta(hours=3)
+    for next_offset, first in [(3, ORDERS_0), (2, None)]:
+        seen = {ORDERS_0: health(ORDERS_0, next_offset=next_offset, expires_at=expiry, oldest_unread_at=NOW)}
+        threats = judge(platform.rules, book, log, seen, NOW).threats
+        assert threats is not None
+        assert threats.unread_records == 3
+        assert (threats.first_to_expire and threats.first_to_expire.partition) == first
+        assert (threats.oldest_unread and threats.oldest_unread.partition) == first
 
 
 def health(partition: TopicPartition, **facts: object) -> PartitionHealth:
