@@ -18,6 +18,8 @@ from batchledger.wiring import ledger_dsn
 
 RANGES_ON_PAGE = 50
 QUARANTINE_ON_PAGE = 20
+# How attempts end that came as far as their audit, and no further.
+ENDED_BY_AUDIT = ("blocked", "compared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +95,19 @@ def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quaranti
 
 
 def list_steps(attempt: AttemptRecord) -> list[Step]:
-    """Return the steps that an attempt has begun, in their order, each with how long it took."""
+    """Return the steps that an attempt has begun, in their order, each with how long it took.
+
+    Whatever an audit has ended, as it blocks a batch or closes a dry run, was not published by that attempt. Of one
+    that a person has accepted, publishing counts from its audit on.
+    """
     names = ("stage", "audit", "publish")
     begins = (attempt.opened_at, attempt.staged_at, attempt.audited_at)
     ends = (attempt.staged_at, attempt.audited_at, attempt.ended_at)
     steps = []
     for name, began, done in zip(names, begins, ends, strict=True):
-        if began is not None:
-            # An attempt that ended within a step has no end of the step itself.
-            end = done or attempt.ended_at
-            steps.append(Step(name, began, None if end is None else (end - began).total_seconds()))
+        if began is None or (name == "publish" and attempt.outcome in ENDED_BY_AUDIT):
+            continue
+        # An attempt that ended within a step has no end of the step itself.
+        end = done or attempt.ended_at
+        steps.append(Step(name, began, None if end is None else (end - began).total_seconds()))
     return steps

@@ -71,9 +71,7 @@ def _templates() -> Environment:
     templates.filters |= {
         "ago": _ago,
         "count": lambda value: "" if value is None else f"{value:,}",
-        "duration": lambda seconds: (
-            describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
-        ),
+        "duration": _duration,
         "moment": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if value else "",
         "payload": _payload,
         "slug": lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-"),
@@ -90,15 +88,15 @@ def _locate_static(name: str) -> str:
 
 def _ago(moment: datetime, now: datetime) -> str:
     """Return how long ago something was, in its largest unit: ``3 min ago``; ``in 5 h`` where it is yet to come."""
-    seconds = (now - moment).total_seconds()
-    told = describe_duration(timedelta(seconds=abs(seconds))).split(" ")
-    text = " ".join(told[:2])
-    if abs(seconds) < 1:
+    away = abs(now - moment)
+    if away < timedelta(seconds=1):
         return "now"
-    return f"{text} ago" if seconds > 0 else f"in {text}"
+    text = " ".join(describe_duration(away).split(" ")[:2])
+    return f"{text} ago" if moment < now else f"in {text}"
 
 
 def _duration(seconds: float) -> str:
+    """Return a duration in its two largest units, one of less than a minute with a tenth of a second."""
     return describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
 
 
