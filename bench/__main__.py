@@ -21,7 +21,18 @@ from bench.bench import RECORDS, ROUNDS, Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
-from bench.parts import airflow_trigger, audit_cost, backlog, bookkeeping, demo, kills, latency, scaling, throughput
+from bench.parts import (
+    airflow_trigger,
+    audit_cost,
+    backlog,
+    bookkeeping,
+    demo,
+    kills,
+    latency,
+    pages,
+    scaling,
+    throughput,
+)
 from bench.records import write_topic
 from bench.services import run_services
 
@@ -99,6 +110,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     backlog.PART: backlog.measure,
     scaling.PART: scaling.measure,
     airflow_trigger.PART: airflow_trigger.measure,
+    pages.PART: pages.measure,
     bookkeeping.PART: bookkeeping.measure,
 }
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)

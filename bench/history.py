@@ -84,15 +84,22 @@ where (mine.oid = %(one)s::oid and other.oid = %(other)s::regclass)
 
 @dataclass(frozen=True)
 class History:
-    """So many published batches of one pipeline, each with a range of every partition."""
+    """So many published batches of one pipeline, each with a range of every partition of one topic.
+
+    ``records`` are the offsets of a range, ``name`` is that of the pipeline if not called after its size.
+    """
 
     batches: int
     partitions: int
+    records: int = RECORDS
+    topic: str = TOPIC
+    identity: TopicIdentity = IDENTITY
+    name: str | None = None
 
     @property
     def pipeline(self) -> str:
         """The pipeline that it is of."""
-        return f"history_{self.batches}x{self.partitions}"
+        return self.name or f"history_{self.batches}x{self.partitions}"
 
     def __str__(self) -> str:
         return f"{self.batches:,} batches of {self.partitions:,} partitions"
@@ -103,6 +110,8 @@ def seed(dsn: str, histories: Sequence[History], maintenance_memory: str = "1GB"
     with psycopg.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("select set_config('maintenance_work_mem', %s, false)", [maintenance_memory])
         cursor.execute("set allow_system_table_mods = on")
+        # Otherwise each of the statements, of a thousand pipelines, waits for the disk.
+        cursor.execute("set synchronous_commit = off")
         with _filled_at_the_end(cursor):
             # Foreign keys are looked at once a row; that of a range has no other way to fail than a mistake above.
             cursor.execute("set session_replication_role = replica")
@@ -116,13 +125,13 @@ def _insert(cursor: psycopg.Cursor[Any], history: History) -> None:
     ((base,),) = cursor.execute("select coalesce(max(batch_id), 0) from batchledger.batch").fetchall()
     parameters = {
         "pipeline": history.pipeline,
-        "topic": TOPIC,
-        "cluster_id": IDENTITY.cluster_id,
-        "topic_id": IDENTITY.topic_id,
+        "topic": history.topic,
+        "cluster_id": history.identity.cluster_id,
+        "topic_id": history.identity.topic_id,
         "base": base,
         "batches": history.batches,
         "partitions": history.partitions,
-        "records": RECORDS,
+        "records": history.records,
         "checks": list(_CHECKS),
     }
     for statement in (_PIPELINE, _POSITIONS, _BATCHES, _ATTEMPTS, _CHECK_RESULTS, _RANGES, _SEQUENCE):

@@ -67,6 +67,8 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _cpu_table(figures),
         _scaling_table(figures),
         _airflow_table(figures),
+        _pages_table(figures),
+        _beside_pages_table(figures),
     ]
     if about.left_out:
         sections.append(f"Left out of this run: {', '.join(about.left_out)}.")
@@ -207,6 +209,35 @@ def _airflow_table(figures: Figures) -> str:
     rows = [["a run of six tasks, with our own Python in them", to_text(run, "s")]]
     rows += [["a second without work", to_text(idle, "s")]]
     return table(["CPU of Airflow's components", "median"], rows)
+
+
+def _pages_table(figures: Figures) -> str:
+    """The median of each moment, and the largest value of all moments and rounds."""
+    moments = ("cold", "warm", "busy")
+    rows = []
+    for subject in figures.subjects("pages"):
+        found = [figures.values("pages", subject, f"{moment}_seconds") for moment in moments]
+        if all(found):
+            medians = [figures.median("pages", subject, f"{moment}_seconds") for moment in moments]
+            largest = max(value for values in found for value in values)
+            rows.append([subject, *(_milliseconds(each) for each in (*medians, largest))])
+    headings = ["page in Airflow", "nobody has looked yet", "known", "known, and looked for again", "largest"]
+    return table(headings, rows)
+
+
+def _beside_pages_table(figures: Figures) -> str:
+    """All that is no page, and goes on while pages are asked for."""
+    rows = [
+        [subject, each.measure.replace("_", " "), to_text(each.median, "s")]
+        for subject in ("a look at all pipelines", "reading the long history")
+        for each in figures.all
+        if (each.part, each.subject) == ("pages", subject)
+    ]
+    return table(["beside the pages", "", "median"], rows)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return to_text(None if seconds is None else 1000 * seconds, "ms")
 
 
 def _short_of(value: float | None, unit: str) -> str:
