@@ -4,7 +4,9 @@ What cannot be asked harms only what depends on it: its pipelines are ``unknown`
 which connection does not answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +53,22 @@ class Overview:
     problems: tuple[str, ...] = ()
 
 
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Let nobody look for cycles of garbage during the block, in the whole process; what has no cycle goes as ever.
+
+    Otherwise the hundreds of thousands of values that come of 10,000 partitions make Python go through all objects of
+    the API server four or five times, 0.3 to 0.5 s each, in which no page is answered: 1.9 s of CPU instead of 0.6 s.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 @dataclass
 class OverviewFinder:
     """Finds the overview; between two times it keeps what was read of files, and the moments of unread records."""
@@ -66,6 +84,10 @@ class OverviewFinder:
 
     def find(self, _: Overview | None) -> Overview:
         """Ask every ledger and every cluster."""
+        with _collector_off():
+            return self._find()
+
+    def _find(self) -> Overview:
         now = datetime.now(UTC)
         configs, refused = self._read_files()
         with keep_connections():
