@@ -11,7 +11,7 @@ from typing import Any
 from psycopg.rows import class_row
 
 from batchledger.batch import BatchState, DecisionRecord, Position, TopicIdentity
-from batchledger.database import read_ranges, read_statement
+from batchledger.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.health import Book, OpenBatch
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -48,11 +48,16 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What published batches hold of each partition in an epoch, read at a moment; the ranges are merged."""
+    """What published batches hold of each partition in an epoch, read at a moment; the ranges are merged.
+
+    ``next_offset_by_partition`` are the positions of that moment: what they have passed, and no batch holds, is a gap.
+    A position that was read at another moment may have passed what was published in between.
+    """
 
     epoch: int
     newest: datetime | None
     ranges_by_partition: Mapping[TopicPartition, Sequence[OffsetRange]]
+    next_offset_by_partition: Mapping[TopicPartition, int]
 
 
 def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
@@ -143,13 +148,15 @@ def load_held(dsn: str, pipeline: str, before: Held | None) -> Held:
         statement = "list_held" if since is None else "list_held_since"
         cursor.execute(read_statement(__package__, statement), {"pipeline": pipeline, "since": since})
         ranges = read_ranges(cursor)
+        cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
+        next_offsets = {TopicPartition(topic, partition): offset for topic, partition, offset in cursor}
     by_partition = dict(known.ranges_by_partition) if known else {}
     added: dict[TopicPartition, list[OffsetRange]] = {}
     for each in ranges:
         added.setdefault(each.partition, []).append(each)
     for partition, new in added.items():
         by_partition[partition] = merge_ranges([*by_partition.get(partition, ()), *new])
-    return Held(epoch, newest, by_partition)
+    return Held(epoch, newest, by_partition, next_offsets)
 
 
 def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
@@ -165,15 +172,22 @@ def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
         return [*held, *(OffsetRange.parse(text) for (text,) in cursor)]
 
 
-def list_quarantined_offsets(dsn: str, pipeline: str, frame: OffsetRange) -> list[OffsetRange]:
-    """Return which offsets of a frame are in quarantine, the first ``QUARANTINE_READ`` of them, as merged ranges."""
+def list_quarantined_offsets(
+    dsn: str, pipeline: str, frames: Sequence[OffsetRange]
+) -> dict[TopicPartition, list[OffsetRange]]:
+    """Return which offsets of each frame are in quarantine, its first ``QUARANTINE_READ`` of them, as merged ranges.
+
+    One statement for all frames, of which each has a partition of its own.
+    """
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    if not frames:
+        return found
     with transaction(dsn, f"look into the quarantine of {pipeline}") as cursor:
-        cursor.execute(
-            'select topic, partition, "offset", "offset" + 1 from batchledger.quarantine where pipeline = %s '
-            'and topic = %s and partition = %s and "offset" >= %s and "offset" < %s order by "offset" limit %s',
-            [pipeline, frame.partition.topic, frame.partition.partition, frame.start, frame.until, QUARANTINE_READ],
-        )
-        return merge_ranges(read_ranges(cursor))
+        parameters = {"pipeline": pipeline, "limit": QUARANTINE_READ, **ranges_as_arrays(frames)}
+        cursor.execute(read_statement(__package__, "list_quarantined_offsets"), parameters)
+        for each in read_ranges(cursor):
+            found.setdefault(each.partition, []).append(each)
+    return found
 
 
 def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> list[tuple[int, OffsetRange]] | None:

@@ -1,8 +1,9 @@
 """One pipeline, and one of its partitions, as their pages show them. Reads only."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import monotonic
 
 from batchledger.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
 from batchledger.config import PipelineConfig
@@ -30,7 +31,8 @@ _PATIENCE_SECONDS = 0.1
 class Strip:
     """One partition: its ribbon, where things are on it, and the same in numbers.
 
-    ``log`` is None where Kafka does not answer or has no such partition; ``health`` then, too.
+    ``pieces`` are the ribbon, ``counts`` how many offsets of the frame are of each kind. ``log`` is None where Kafka
+    does not answer or has no such partition; ``health`` then, too.
     """
 
     position: Position
@@ -38,21 +40,13 @@ class Strip:
     health: PartitionHealth | None
     frame: OffsetRange
     segments: tuple[Segment, ...]
+    pieces: tuple[Piece, ...]
+    counts: Mapping[Kind, int]
 
     @property
     def partition(self) -> TopicPartition:
         """Which one it is."""
         return self.position.partition
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The ribbon."""
-        return draw_ribbon(self.frame, self.segments)
-
-    @property
-    def counts(self) -> Mapping[Kind, int]:
-        """How many offsets of the frame are of each kind."""
-        return count_by_kind(self.segments)
 
     @property
     def position_at(self) -> int | None:
@@ -126,10 +120,12 @@ def look_at_pipeline(
         health=health,
         open_batch=seen.book.open_batch,
         pause=seen.book.pause,
-        strips=[seen.draw(each) for each in shown] if seen.held else (),
+        strips=seen.draw({each: choose_frame(each, seen.log_of(each)) for each in map(seen.settle, shown)})
+        if seen.held
+        else (),
         partitions=len(positions),
         page=page,
-        missing=[gap for each in positions for gap in find_missing(each, seen.account(each))] if seen.held else (),
+        missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
         losses=find_losses(known, source.log) if source else (),
         batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
@@ -147,19 +143,21 @@ def look_at_partition(
     Raises ServiceUnavailableError as ``look_at_pipeline``.
     """
     seen = _look(lookout, config)
-    position = next((each for each in seen.book.positions if each.partition == partition), None)
-    if position is None:
+    found = next((each for each in seen.book.positions if each.partition == partition), None)
+    if found is None:
         return None
+    position = seen.settle(found) if seen.held else found
     usual = choose_frame(position, seen.log_of(position))
     # What lies before the log start was published once, and can be looked at, too.
     whole = OffsetRange(partition, min(usual.start, position.origin_offset), usual.until)
     first = usual.start if start is None else min(max(start, whole.start), whole.until)
     last = usual.until if until is None else min(max(until, first), whole.until)
     frame = OffsetRange(partition, first, last)
+    (strip,) = seen.draw({position: frame})
     return PartitionView(
         config=config,
         whole=whole,
-        strip=seen.draw(position, frame),
+        strip=strip,
         holders=list_holders(seen.dsn, config.name, frame, HOLDERS_SHOWN),
         kafka_error=seen.kafka_error,
         is_reading=seen.held is None,
@@ -169,7 +167,7 @@ def look_at_partition(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was read for a page. ``open_ranges`` are those of the open batch."""
+    """What was read for a page. ``open_ranges`` are those of the open batch, ``held`` is None while it is read."""
 
     dsn: str
     pipeline: str
@@ -178,7 +176,7 @@ class _Seen:
     kafka_error: str | None
     held: Held | None
     given_up: Mapping[TopicPartition, Sequence[OffsetRange]]
-    open_ranges: Sequence[OffsetRange]
+    open_ranges: Mapping[TopicPartition, Sequence[OffsetRange]]
 
     def log_of(self, position: Position) -> PartitionLog | None:
         return self.source.log.log_by_partition.get(position.partition) if self.source else None
@@ -186,7 +184,7 @@ class _Seen:
     def account(self, position: Position, quarantined: Sequence[OffsetRange] = ()) -> Accounted:
         """Return what the ledger says of a partition."""
         held = self.held.ranges_by_partition if self.held else {}
-        mine = [each for each in self.open_ranges if each.partition == position.partition]
+        mine = self.open_ranges.get(position.partition, ())
         is_blocked = self.book.open_batch is not None and self.book.open_batch.state is BatchState.BLOCKED
         return Accounted(
             held=held.get(position.partition, ()),
@@ -196,22 +194,54 @@ class _Seen:
             blocked=mine if is_blocked else (),
         )
 
-    def draw(self, position: Position, frame: OffsetRange | None = None) -> Strip:
-        """Return the strip of a partition, or of a part of it."""
+    def settle(self, position: Position) -> Position:
+        """Return a position as it was when the history was read, which may be some seconds older.
+
+        Otherwise what was published in between would look as if nothing held it: a gap.
+        """
+        known = self.held.next_offset_by_partition if self.held else {}
+        passed = known.get(position.partition, position.origin_offset)
+        return position if passed >= position.next_offset else replace(position, next_offset=passed)
+
+    def draw(self, frame_by_position: Mapping[Position, OffsetRange]) -> list[Strip]:
+        """Return the strips of partitions, each over its frame."""
+        quarantined = list_quarantined_offsets(self.dsn, self.pipeline, list(frame_by_position.values()))
+        return [
+            self._draw(position, frame, quarantined.get(position.partition, ()))
+            for position, frame in frame_by_position.items()
+        ]
+
+    def _draw(self, position: Position, frame: OffsetRange, quarantined: Sequence[OffsetRange]) -> Strip:
         log = self.log_of(position)
-        frame = frame or choose_frame(position, log)
-        quarantined = list_quarantined_offsets(self.dsn, self.pipeline, frame)
         segments = cover(frame, position, log, self.account(position, quarantined))
         seen = self.source.seen.get(position.partition) if self.source else None
-        return Strip(position, log, None if log is None else look(position, log, seen), frame, segments)
+        return Strip(
+            position=position,
+            log=log,
+            health=None if log is None else look(position, log, seen),
+            frame=frame,
+            segments=segments,
+            pieces=draw_ribbon(frame, segments),
+            counts=count_by_kind(segments),
+        )
 
 
 def _look(lookout: Lookout, config: PipelineConfig) -> _Seen:
     dsn, name = ledger_dsn(config), config.name
-    sight, history = lookout.source(name).look(_PATIENCE_SECONDS), lookout.held(name).look(_PATIENCE_SECONDS)
+    history, source = lookout.held(name), lookout.source(name)
+    # Both are found at the same time, and waited for together.
+    history.look(0)
+    until = monotonic() + _PATIENCE_SECONDS
+    sight = source.look(_PATIENCE_SECONDS)
+    held = history.look(max(0.0, until - monotonic())).value
     book = note_runs(load_books(dsn, [name]))[name]
-    given_up: dict[TopicPartition, list[OffsetRange]] = {}
-    for each in list_given_up(dsn, name):
-        given_up.setdefault(each.partition, []).append(each)
+    given_up = _by_partition(list_given_up(dsn, name))
     ranges = PostgresLedger(dsn).load_batch(book.open_batch.batch_id).ranges if book.open_batch else ()
-    return _Seen(dsn, name, book, sight.value, sight.error, history.value, given_up, ranges)
+    return _Seen(dsn, name, book, sight.value, sight.error, held, given_up, _by_partition(ranges))
+
+
+def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    for each in ranges:
+        found.setdefault(each.partition, []).append(each)
+    return found
