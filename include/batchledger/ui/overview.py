@@ -107,7 +107,7 @@ class OverviewFinder:
                 continue
             book, log = books[name], _choose(logs[config.source.connection], config.source.topics)
             health = judge(config.rules, book, log, self._date(config, book, log), now)
-            health = without_error(health, book.open_batch)
+            health = for_page(health, book.open_batch)
             notes = [f"a replay waits for a person: batch {each}" for each in waiting.get(name, ())]
             notes += ["its DAG is switched off in Airflow"] if name in off else []
             run = book.open_batch.run if book.open_batch else None
@@ -217,11 +217,20 @@ def _choose(logs: Mapping[str, LogState], topics: Sequence[str]) -> LogState:
     )
 
 
-def without_error(health: PipelineHealth, batch: OpenBatch | None) -> PipelineHealth:
-    """Return the health without the error of an attempt, which may quote a record; the batch has it for who may act."""
-    if health.state is not PipelineState.FAILING or batch is None:
+def for_page(health: PipelineHealth, batch: OpenBatch | None) -> PipelineHealth:
+    """Return the health in the words of a page, which names no command where there is a link.
+
+    Without the error of an attempt, which may quote a record: the page of the batch has it for those who may act.
+    """
+    if batch is None:
         return health
-    return replace(health, detail=f"{batch.label}: its newest attempt has failed")
+    match health.state:
+        case PipelineState.FAILING:
+            return replace(health, detail=f"{batch.label}: its newest attempt has failed")
+        case PipelineState.BLOCKED:
+            return replace(health, detail=f"{batch.label} waits for a person")
+        case _:
+            return health
 
 
 def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:

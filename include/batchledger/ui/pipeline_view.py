@@ -15,7 +15,7 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import find_losses
 from batchledger.ui.lookout import Lookout, Source
-from batchledger.ui.overview import note_runs, without_error
+from batchledger.ui.overview import for_page, note_runs
 from batchledger.ui.ribbon import Piece, draw_ribbon, place
 from batchledger.wiring import ledger_dsn
 
@@ -113,7 +113,7 @@ def look_at_pipeline(
         health = PipelineHealth(config.name, PipelineState.UNKNOWN, seen.kafka_error or "Kafka is being asked", None)
     else:
         health = judge(config.rules, seen.book, source.log, source.seen, now)
-        health = without_error(health, seen.book.open_batch)
+        health = for_page(health, seen.book.open_batch)
     known = [each for each in positions if source and each.partition in source.log.log_by_partition]
     return PipelineView(
         config=config,
