@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
+
 _RANGE_TEXT = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\] (?P<start>\d+)\.\.(?P<until>\d+)", re.ASCII)
 
 
@@ -58,12 +60,17 @@ class OffsetRange:
 
     @classmethod
     def parse(cls, text: str) -> "OffsetRange":
-        """Read the text form back: ``OffsetRange.parse("orders[3] 1200..1500")``. Raises ValueError."""
+        """Read the text form back: ``OffsetRange.parse("orders[3] 1200..1500")``. Raises ValueError.
+
+        Also for numbers that Kafka cannot have: partitions are 32 bits wide, offsets 64.
+        """
         match = _RANGE_TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not an offset range; write it as topic[partition] start..until")
-        partition = TopicPartition(match["topic"], int(match["partition"]))
-        return cls(partition, int(match["start"]), int(match["until"]))
+        partition, until = int(match["partition"]), int(match["until"])
+        if partition > LARGEST_PARTITION or until > LARGEST_OFFSET:
+            raise ValueError(f"{text!r} is not an offset range: Kafka has no partition or offset of such a number")
+        return cls(TopicPartition(match["topic"], partition), int(match["start"]), until)
 
     def intersects(self, other: "OffsetRange") -> bool:
         """Whether at least one offset lies in both."""

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from batchledger.batch import BatchState, DecisionKind, Position
+from batchledger.coverage import Accounted, find_missing
 from batchledger.database import keep_connections
 from batchledger.health import Book, OpenBatch
 from batchledger.ledger.history import list_batches, list_quarantine
@@ -208,9 +209,9 @@ def ranges_of(held: Held) -> list[OffsetRange]:
 
 
 def test_nothing_is_held_of_a_pipeline_that_has_published_nothing(warehouse: PostgresWarehouse) -> None:
-    assert held_of(warehouse) == Held(0, None, {})
+    assert held_of(warehouse) == Held(0, None, {}, {})
     life.take_to_audited(warehouse, FIRST)
-    assert held_of(warehouse, held_of(warehouse)) == Held(0, None, {})
+    assert held_of(warehouse, held_of(warehouse)).ranges_by_partition == {}
 
 
 def test_held_ranges_grow_by_what_is_published_since(warehouse: PostgresWarehouse, other: PostgresWarehouse) -> None:
@@ -239,6 +240,20 @@ def test_held_ranges_are_read_again_only_as_far_back_as_a_publication_may_have_b
     assert ranges_of(held_of(warehouse, known)) == [OffsetRange(ORDERS_0, 0, 9)]
     forgotten = replace(known, ranges_by_partition={})
     assert ranges_of(load_held(warehouse.dsn, warehouse.pipeline, forgotten)) == [OffsetRange(ORDERS_0, 3, 9)]
+
+
+def test_i1_what_is_published_after_the_look_is_no_gap_before_the_positions_of_that_look(
+    warehouse: PostgresWarehouse,
+) -> None:
+    hold(warehouse, FIRST)
+    held = held_of(warehouse)
+    accounted = Accounted(held.ranges_by_partition[ORDERS_0])
+    hold(warehouse, SECOND)
+    (position,) = (each for each in book_of(warehouse).positions if each.partition == ORDERS_0)
+    then = replace(position, next_offset=held.next_offset_by_partition[ORDERS_0])
+    assert (then.next_offset, find_missing(then, accounted)) == (3, [])
+    # The negative control: with the positions of now it would be one.
+    assert find_missing(position, accounted) == [SECOND]
 
 
 def test_replay_changes_nothing_of_what_is_held(warehouse: PostgresWarehouse) -> None:
@@ -340,8 +355,8 @@ def test_offsets_in_quarantine_are_listed_within_a_frame(
 
     def found(start: int, until: int, partition: TopicPartition = ORDERS_0) -> list[tuple[int, int]]:
         frame = OffsetRange(partition, start, until)
-        listed = list_quarantined_offsets(warehouse.dsn, warehouse.pipeline, frame)
-        return [(each.start, each.until) for each in listed]
+        listed = list_quarantined_offsets(warehouse.dsn, warehouse.pipeline, [frame])
+        return [(each.start, each.until) for each in merge_ranges(part for parts in listed.values() for part in parts)]
 
     assert found(0, 10) == [(0, 3), (5, 6), (9, 10)]
     assert found(1, 9) == [(1, 3), (5, 6)]

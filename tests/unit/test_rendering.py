@@ -82,7 +82,7 @@ def test_text_that_a_template_names_and_nobody_gives_is_an_error_and_not_empty()
 def test_links_begin_where_the_requests_do(root: str) -> None:
     page = show_message(request_for(f"{root}/pipelines", root=root), link=("/x", "go", True))
     assert f'href="{root}/pipelines"' in page
-    assert f'src="{root}/static/page.js"' in page
+    assert f'src="{root}/static/page.js?' in page
 
 
 def test_page_that_is_alive_asks_for_itself_again() -> None:

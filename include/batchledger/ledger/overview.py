@@ -19,7 +19,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 HOURS_SHOWN = 24
 # Where a run is looked for: the newest batches of its pipeline, so that a long history costs nothing.
 BATCHES_SEARCHED = 1000
-# A publication carries the time at which its transaction began, and becomes visible later: at most so much later.
+# Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
 _COMMITTED_WITHIN = timedelta(minutes=15)
 QUARANTINE_READ = 5000
 

@@ -82,7 +82,6 @@ def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quaranti
     if history.batch.pipeline != config.name:
         return None
     page = min(max(page, 1), max(1, -(-len(history.ranges) // RANGES_ON_PAGE)))
-    quarantine_page = max(quarantine_page, 1)
     skip = (quarantine_page - 1) * QUARANTINE_ON_PAGE
     return BatchView(
         config=config,

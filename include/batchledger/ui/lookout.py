@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from batchledger.batch import LogState, PartitionHealth
+from batchledger.batch import LogState, PartitionHealth, Position
 from batchledger.config import load_pipeline
 from batchledger.connections import kafka_options, load_connection
 from batchledger.kafka.log import KafkaLog
@@ -19,10 +19,14 @@ FRESH_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What Kafka holds of a pipeline's topics, and what is known of its unread records."""
+    """What Kafka holds of a pipeline's topics, and what is known of its unread records.
+
+    ``positions`` were read before the log: later ones might lie beyond its end, as if the topic had been truncated.
+    """
 
     log: LogState
     seen: Mapping[TopicPartition, PartitionHealth]
+    positions: tuple[Position, ...]
 
 
 @dataclass
@@ -57,9 +61,9 @@ class Lookout:
 
 def _find_source(pipeline: str, before: Source | None) -> Source:
     config = load_pipeline(pipeline)
-    log = KafkaLog(kafka_options(load_connection(config.source.connection))).read_log(config.rules.topics)
     book = load_books(ledger_dsn(config), [pipeline])[pipeline]
-    return Source(log, date_unread(config, book, log, before.seen if before else {}))
+    log = KafkaLog(kafka_options(load_connection(config.source.connection))).read_log(config.rules.topics)
+    return Source(log, date_unread(config, book, log, before.seen if before else {}), book.positions)
 
 
 def _find_held(pipeline: str, before: Held | None) -> Held:

@@ -112,9 +112,9 @@ def look_at_pipeline(
     if source is None:
         health = PipelineHealth(config.name, PipelineState.UNKNOWN, seen.kafka_error or "Kafka is being asked", None)
     else:
-        health = judge(config.rules, seen.book, source.log, source.seen, now)
+        health = judge(config.rules, replace(seen.book, positions=source.positions), source.log, source.seen, now)
         health = for_page(health, seen.book.open_batch)
-    known = [each for each in positions if source and each.partition in source.log.log_by_partition]
+    known = [each for each in source.positions if each.partition in source.log.log_by_partition] if source else []
     return PipelineView(
         config=config,
         health=health,

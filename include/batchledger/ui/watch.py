@@ -48,12 +48,17 @@ class Watch(Generic[Value]):
         self._done.set()
 
     def look(self, patience_seconds: float) -> Sight[Value]:
-        """Return what is known, after waiting a little for what is being found when nothing is known yet."""
+        """Return what is known, after waiting a little for what is being found when that is nothing, or from long ago.
+
+        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later.
+        """
         with self._lock:
-            if self._done.is_set() and (self._due_at is None or monotonic() >= self._due_at):
+            now = monotonic()
+            is_late = self._due_at is None or now >= self._due_at + self._fresh_seconds
+            if self._done.is_set() and (self._due_at is None or now >= self._due_at):
                 self._begin()
             sight = self._sight
-        if sight.value is None or sight.error is not None:
+        if is_late or sight.value is None or sight.error is not None:
             self._done.wait(patience_seconds)
         return self._sight
 
@@ -67,7 +72,13 @@ class Watch(Generic[Value]):
         self._due_at = began_at + self._fresh_seconds
         self._done.clear()
         # A thread that hangs, because a broker does not answer, shall not hold up the end of the process.
-        threading.Thread(target=self._find_again, args=(began_at,), name="batchledger-watch", daemon=True).start()
+        thread = threading.Thread(target=self._find_again, args=(began_at,), name="batchledger-watch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # There are too many threads. The next look tries again.
+            self._done.set()
+            raise
 
     def _find_again(self, began_at: float) -> None:
         before = self._sight
