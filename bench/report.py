@@ -220,8 +220,9 @@ def _pages_table(figures: Figures) -> str:
         if all(found):
             medians = [figures.median("pages", subject, f"{moment}_seconds") for moment in moments]
             largest = max(value for values in found for value in values)
-            rows.append([subject, *(_milliseconds(each) for each in (*medians, largest))])
-    headings = ["page in Airflow", "nobody has looked yet", "known", "known, and looked for again", "largest"]
+            cpu = figures.median("pages", subject, "cpu_seconds")
+            rows.append([subject, *(_milliseconds(each) for each in (*medians, largest, cpu))])
+    headings = ["page in Airflow", "cold", "warm", "busy", "largest", "CPU of a warm one"]
     return table(headings, rows)
 
 

@@ -37,6 +37,7 @@ MANY = ManyPipelines(
 )
 FEW = ManyPipelines(ordinary=18, batches=10, partitions=10, long_batches=2_000, wide_partitions=100, wide_batches=5)
 SLOWEST, LOOK, HISTORY = "slowest", "a look at all pipelines", "reading the long history"
+MOMENTS = ("cold", "warm", "busy")
 PROGRAM_SECONDS = 3600.0
 LOG_CHARACTERS = 2_000
 
@@ -112,7 +113,7 @@ def _describe(bench: Bench, answers: Mapping[str, Any]) -> Iterator[Figure]:
             yield Figure(PART, subject, f"{moment}_seconds", tuple(values))
         told = ", ".join(f"{moment} {1000 * max(values):.0f} ms" for moment, values in seconds_by_moment.items())
         bench.say(f"{subject}: at most {told}")
-    taken = [values for each in answers["seconds_by_page"].values() for values in each.values()]
+    taken = [each[moment] for each in answers["seconds_by_page"].values() for moment in MOMENTS]
     yield Figure(PART, SLOWEST, "seconds", tuple(map(max, zip(*taken, strict=True))))
     for subject, found in ((LOOK, answers["looks"]), (HISTORY, answers["history"])):
         for measure, values in found.items():

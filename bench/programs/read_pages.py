@@ -104,11 +104,12 @@ def prepare_airflow(dag_ids: Sequence[str]) -> str:
 async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of one page: cold, when nothing was looked for yet; warm; and while all is looked for again.
 
-    The application is a new one each time that it is cold, so nobody has looked at anything with it.
+    ``cpu`` is what the process has used for a warm one, when nothing else goes on in it. The application is a new one
+    each time that it is cold, so nobody has looked at anything with it.
     """
     from batchledger.ui.app import build_app
 
-    cold, warm, busy = [], [], []
+    cold, warm, busy, cpu = [], [], [], []
     for _ in range(rounds):
         newcomer = Browser(build_app(), token)
         cold.append((await newcomer.get(path))[0])
@@ -120,11 +121,13 @@ async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]
     for _ in range(rounds):
         await rest(lookout)
         keep_fresh(lookout)
+        began = process_time()
         warm.append((await browser.get(path))[0])
+        cpu.append(process_time() - began)
         expire(lookout)
         busy.append((await browser.get(path))[0])
     await rest(lookout)
-    return {"cold": cold, "warm": warm, "busy": busy}
+    return {"cold": cold, "warm": warm, "busy": busy, "cpu": cpu}
 
 
 def list_watches(lookout: Any) -> list[Any]:

@@ -43,7 +43,7 @@ def test_median_of_the_slowest_page_decides(slowest: tuple[float, ...], outcome:
 
 
 def test_table_gives_the_median_of_each_moment_and_the_largest_of_all() -> None:
-    moments = {"cold": (0.2, 0.4, 0.3), "warm": (0.05, 0.04, 0.06), "busy": (0.1, 0.1, 0.5)}
+    moments = {"cold": (0.2, 0.4, 0.3), "warm": (0.05, 0.04, 0.06), "busy": (0.1, 0.1, 0.5), "cpu": (0.03,)}
     figures = Figures(
         (
             *(Figure("pages", "all pipelines", f"{moment}_seconds", values) for moment, values in moments.items()),
@@ -52,6 +52,6 @@ def test_table_gives_the_median_of_each_moment_and_the_largest_of_all() -> None:
         )
     )
     text = to_markdown(figures, judge(figures), {}, ABOUT)
-    assert "| all pipelines | 300 ms | 50 ms | 100 ms | 500 ms |" in text
+    assert "| all pipelines | 300 ms | 50 ms | 100 ms | 500 ms | 30 ms |" in text
     assert "| a look at all pipelines | cpu seconds | 0.60 s |" in text
     assert "| slowest |" not in text
