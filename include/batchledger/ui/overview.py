@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from time import monotonic
 
@@ -53,6 +54,17 @@ class Overview:
     problems: tuple[str, ...] = ()
 
 
+@cache
+def _spare_what_stays() -> None:
+    """Take what is there out of the sight of the garbage collector, once for the process, as Airflow's scheduler does.
+
+    Most of it are modules, which stay as long as the process does. The values of 10,000 partitions make the collector
+    go through everything every few seconds, and no page is answered meanwhile: 0.4 s with the modules, 0.1 s without.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def _collector_off() -> Iterator[None]:
     """Let nobody look for cycles of garbage during the block, in the whole process; what has no cycle goes as ever.
@@ -84,6 +96,7 @@ class OverviewFinder:
 
     def find(self, _: Overview | None) -> Overview:
         """Ask every ledger and every cluster."""
+        _spare_what_stays()
         with _collector_off():
             return self._find()
 
