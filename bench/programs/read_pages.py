@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter, process_time
+from time import monotonic, perf_counter, process_time
 from typing import Any, cast
 
 import httpx
@@ -149,10 +149,10 @@ def keep_fresh(lookout: Any) -> None:
 
 
 def expire(lookout: Any) -> None:
-    """Let everything be looked for by the next request that needs it, or now."""
+    """Let everything be looked for by the next request that needs it; all pipelines now, as on somebody else's page."""
     for watch in list_watches(lookout):
-        watch.expire()
-    # Somebody else has the first page open.
+        with watch._lock:
+            watch._due_at = monotonic()
     lookout.overview.look(0)
 
 
