@@ -127,6 +127,7 @@ def find_missing(position: Position, accounted: Accounted) -> list[OffsetRange]:
 
 def count_by_kind(segments: Iterable[Segment]) -> dict[Kind, int]:
     """Return how many offsets are of each kind that there is, in the order of ``Kind``."""
-    found = list(segments)
-    counts = {kind: sum(len(each.range) for each in found if each.kind is kind) for kind in Kind}
+    counts = dict.fromkeys(Kind, 0)
+    for each in segments:
+        counts[each.kind] += len(each.range)
     return {kind: count for kind, count in counts.items() if count}

@@ -17,9 +17,9 @@ from batchledger.ledger.overview import (
     Held,
     Volume,
     find_batch_of_run,
+    find_quarantined,
     list_given_up,
     list_holders,
-    list_quarantined_offsets,
     list_waiting_replays,
     load_books,
     load_held,
@@ -353,14 +353,18 @@ def test_offsets_in_quarantine_are_listed_within_a_frame(
     publish_with_poison(warehouse, OffsetRange(ORDERS_0, 0, 10), OTHER, offsets=[0, 1, 2, 5, 9], run="run-1")
     publish_with_poison(other, OffsetRange(ORDERS_0, 0, 10), offsets=[7], run="run-1")
 
-    def found(start: int, until: int, partition: TopicPartition = ORDERS_0) -> list[tuple[int, int]]:
+    def found(
+        start: int, until: int, partition: TopicPartition = ORDERS_0, columns: int = 100
+    ) -> tuple[int, list[tuple[int, int]]] | None:
         frame = OffsetRange(partition, start, until)
-        listed = list_quarantined_offsets(warehouse.dsn, warehouse.pipeline, [frame])
-        return [(each.start, each.until) for each in merge_ranges(part for parts in listed.values() for part in parts)]
+        listed = find_quarantined(warehouse.dsn, warehouse.pipeline, [frame], columns).get(partition)
+        return None if listed is None else (listed.count, [(each.start, each.until) for each in listed.ranges])
 
-    assert found(0, 10) == [(0, 3), (5, 6), (9, 10)]
-    assert found(1, 9) == [(1, 3), (5, 6)]
-    assert found(5, 5) == found(6, 9) == found(0, 20, ORDERS_1) == []
+    assert found(0, 10) == (5, [(0, 3), (5, 6), (9, 10)])
+    assert found(1, 9) == (3, [(1, 3), (5, 6)])
+    assert found(5, 5) is found(6, 9) is found(0, 20, ORDERS_1) is None
+    # More than there are columns: the first of each, and still how many there are.
+    assert found(0, 10, columns=4) == (5, [(0, 1), (5, 6), (9, 10)])
 
 
 def test_quarantine_is_listed_by_batch_and_page(warehouse: PostgresWarehouse) -> None:

@@ -21,7 +21,6 @@ HOURS_SHOWN = 24
 BATCHES_SEARCHED = 1000
 # Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
 _COMMITTED_WITHIN = timedelta(minutes=15)
-QUARANTINE_READ = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,14 @@ class Held:
     newest: datetime | None
     ranges_by_partition: Mapping[TopicPartition, Sequence[OffsetRange]]
     next_offset_by_partition: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedOffsets:
+    """How many offsets of a frame are in quarantine, and which; of very many only some, spread over the frame."""
+
+    count: int
+    ranges: Sequence[OffsetRange]
 
 
 def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
@@ -172,22 +179,23 @@ def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
         return [*held, *(OffsetRange.parse(text) for (text,) in cursor)]
 
 
-def list_quarantined_offsets(
-    dsn: str, pipeline: str, frames: Sequence[OffsetRange]
-) -> dict[TopicPartition, list[OffsetRange]]:
-    """Return which offsets of each frame are in quarantine, its first ``QUARANTINE_READ`` of them, as merged ranges.
+def find_quarantined(
+    dsn: str, pipeline: str, frames: Sequence[OffsetRange], columns: int
+) -> dict[TopicPartition, QuarantinedOffsets]:
+    """Return what of each frame is in quarantine; one statement for all frames, of which each has its own partition.
 
-    One statement for all frames, of which each has a partition of its own.
+    Above ``columns`` records, one of each of as many parts of the frame stands for all of that part.
     """
-    found: dict[TopicPartition, list[OffsetRange]] = {}
     if not frames:
-        return found
+        return {}
+    found: dict[TopicPartition, tuple[int, list[OffsetRange]]] = {}
     with transaction(dsn, f"look into the quarantine of {pipeline}") as cursor:
-        parameters = {"pipeline": pipeline, "limit": QUARANTINE_READ, **ranges_as_arrays(frames)}
-        cursor.execute(read_statement(__package__, "list_quarantined_offsets"), parameters)
-        for each in read_ranges(cursor):
-            found.setdefault(each.partition, []).append(each)
-    return found
+        parameters = {"pipeline": pipeline, "columns": columns, **ranges_as_arrays(frames)}
+        cursor.execute(read_statement(__package__, "find_quarantined_offsets"), parameters)
+        for topic, number, count, start, until in cursor:
+            partition = TopicPartition(topic, number)
+            found.setdefault(partition, (count, []))[1].append(OffsetRange(partition, start, until))
+    return {partition: QuarantinedOffsets(count, ranges) for partition, (count, ranges) in found.items()}
 
 
 def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> list[tuple[int, OffsetRange]] | None:

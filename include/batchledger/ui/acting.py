@@ -29,7 +29,7 @@ from batchledger.ui.airflow_state import find_run_state, find_switched_off
 from batchledger.ui.approval import Approval
 from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, Fields, read_batch, read_decision, read_run
 from batchledger.ui.lookout import Lookout
-from batchledger.ui.pipeline_view import look_at_pipeline
+from batchledger.ui.pipeline_view import look_at_state
 from batchledger.ui.reading import Offset, Pipeline, load
 from batchledger.ui.rendering import show
 from batchledger.wiring import build_platform, ledger_dsn
@@ -106,13 +106,13 @@ def show_decisions(
     """Show the forms; ``do`` opens one of them, ``batch`` fills in what it is about."""
     config = load(dag_id)
     with keep_connections():
-        view = look_at_pipeline(request.app.state.lookout, config)
+        state = look_at_state(request.app.state.lookout, config)
         asked = load_batch_history(ledger_dsn(config), batch) if batch is not None else None
         quarantined = list_quarantine(ledger_dsn(config), dag_id, 1)
     if asked is not None and asked.batch.pipeline != dag_id:
         asked = None
-    open_batch = view.open_batch.batch_id if view.open_batch else None
-    pausing = Kind.RESUME if view.pause is None else Kind.PAUSE
+    open_batch = state.open_batch.batch_id if state.open_batch else None
+    pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
     return show(
         request,
         "decisions.html.j2",
@@ -122,8 +122,8 @@ def show_decisions(
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(str(each) for each in asked.batch.ranges) if asked and do in (Kind.REPLAY, None) else "",
         quarantined=quarantined.total,
-        losses="\n".join(str(each) for each in view.losses),
-        view=view,
+        losses="\n".join(str(each) for each in state.losses),
+        state=state,
         can_act=may_act(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
     )

@@ -10,13 +10,20 @@ from batchledger.config import PipelineConfig
 from batchledger.coverage import Accounted, Kind, Segment, choose_frame, count_by_kind, cover, find_missing
 from batchledger.health import Book, OpenBatch, PipelineHealth, PipelineState, judge, look
 from batchledger.ledger.history import BatchSummary, list_batches, list_decisions
-from batchledger.ledger.overview import Held, list_given_up, list_holders, list_quarantined_offsets, load_books
+from batchledger.ledger.overview import (
+    Held,
+    QuarantinedOffsets,
+    find_quarantined,
+    list_given_up,
+    list_holders,
+    load_books,
+)
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import find_losses
 from batchledger.ui.lookout import Lookout, Source
 from batchledger.ui.overview import for_page, note_runs
-from batchledger.ui.ribbon import Piece, draw_ribbon, place
+from batchledger.ui.ribbon import COLUMNS, Piece, draw_ribbon, place
 from batchledger.wiring import ledger_dsn
 
 PARTITIONS_ON_PAGE = 25
@@ -60,18 +67,25 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
+class StateView:
+    """How a pipeline stands; ``losses`` is what Kafka has removed before it was read, and nobody has accepted."""
+
+    health: PipelineHealth
+    open_batch: OpenBatch | None
+    pause: DecisionRecord | None
+    losses: Sequence[OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineView:
     """The page of a pipeline. ``is_reading``: its history is being read, so that the ribbons are not there yet."""
 
     config: PipelineConfig
-    health: PipelineHealth
-    open_batch: OpenBatch | None
-    pause: DecisionRecord | None
+    state: StateView
     strips: Sequence[Strip]
     partitions: int
     page: int
     missing: Sequence[OffsetRange]
-    losses: Sequence[OffsetRange]
     batches: Sequence[BatchSummary]
     decisions: Sequence[DecisionRecord]
     kafka_error: str | None
@@ -108,31 +122,42 @@ def look_at_pipeline(
     positions = [each for each in seen.book.positions if each.partition.topic in config.source.topics]
     page = min(max(page, 1), max(1, -(-len(positions) // PARTITIONS_ON_PAGE)))
     shown = positions[(page - 1) * PARTITIONS_ON_PAGE : page * PARTITIONS_ON_PAGE]
-    source = seen.source
-    if source is None:
-        health = PipelineHealth(config.name, PipelineState.UNKNOWN, seen.kafka_error or "Kafka is being asked", None)
-    else:
-        health = judge(config.rules, replace(seen.book, positions=source.positions), source.log, source.seen, now)
-        health = for_page(health, seen.book.open_batch)
-    known = [each for each in source.positions if each.partition in source.log.log_by_partition] if source else []
     return PipelineView(
         config=config,
-        health=health,
-        open_batch=seen.book.open_batch,
-        pause=seen.book.pause,
+        state=_judge(config, seen.book, seen.source, seen.kafka_error, now),
         strips=seen.draw({each: choose_frame(each, seen.log_of(each)) for each in map(seen.settle, shown)})
         if seen.held
         else (),
         partitions=len(positions),
         page=page,
         missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
-        losses=find_losses(known, source.log) if source else (),
         batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
         kafka_error=seen.kafka_error,
         is_reading=seen.held is None,
         now=now,
     )
+
+
+def look_at_state(lookout: Lookout, config: PipelineConfig) -> StateView:
+    """Return how a pipeline stands, and nothing of its history. Raises ServiceUnavailableError as above."""
+    sight = lookout.source(config.name).look(_PATIENCE_SECONDS)
+    book = note_runs(load_books(ledger_dsn(config), [config.name]))[config.name]
+    return _judge(config, book, sight.value, sight.error, datetime.now(UTC))
+
+
+def _judge(
+    config: PipelineConfig, book: Book, source: Source | None, kafka_error: str | None, now: datetime
+) -> StateView:
+    if source is None:
+        reason = kafka_error or "Kafka is being asked"
+        return StateView(
+            PipelineHealth(config.name, PipelineState.UNKNOWN, reason, None), book.open_batch, book.pause, ()
+        )
+    health = judge(config.rules, replace(book, positions=source.positions), source.log, source.seen, now)
+    known = [each for each in source.positions if each.partition in source.log.log_by_partition]
+    losses = find_losses(known, source.log)
+    return StateView(for_page(health, book.open_batch), book.open_batch, book.pause, losses)
 
 
 def look_at_partition(
@@ -205,16 +230,21 @@ class _Seen:
 
     def draw(self, frame_by_position: Mapping[Position, OffsetRange]) -> list[Strip]:
         """Return the strips of partitions, each over its frame."""
-        quarantined = list_quarantined_offsets(self.dsn, self.pipeline, list(frame_by_position.values()))
+        found = find_quarantined(self.dsn, self.pipeline, list(frame_by_position.values()), COLUMNS)
+        none = QuarantinedOffsets(0, ())
         return [
-            self._draw(position, frame, quarantined.get(position.partition, ()))
+            self._draw(position, frame, found.get(position.partition, none))
             for position, frame in frame_by_position.items()
         ]
 
-    def _draw(self, position: Position, frame: OffsetRange, quarantined: Sequence[OffsetRange]) -> Strip:
+    def _draw(self, position: Position, frame: OffsetRange, quarantined: QuarantinedOffsets) -> Strip:
         log = self.log_of(position)
-        segments = cover(frame, position, log, self.account(position, quarantined))
+        segments = cover(frame, position, log, self.account(position, quarantined.ranges))
         seen = self.source.seen.get(position.partition) if self.source else None
+        counts = count_by_kind(segments)
+        # Of very many in quarantine only some have a segment of their own; they are published, too.
+        if hidden := quarantined.count - counts.get(Kind.QUARANTINED, 0):
+            counts |= {Kind.QUARANTINED: quarantined.count, Kind.PUBLISHED: counts.get(Kind.PUBLISHED, 0) - hidden}
         return Strip(
             position=position,
             log=log,
@@ -222,7 +252,7 @@ class _Seen:
             frame=frame,
             segments=segments,
             pieces=draw_ribbon(frame, segments),
-            counts=count_by_kind(segments),
+            counts=counts,
         )
 
 

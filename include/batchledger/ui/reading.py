@@ -154,7 +154,7 @@ def show_pipeline(
         now=view.now,
         can_act=may_act(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
-        threats=warn(view.health.threats, view.now),
+        threats=warn(view.state.health.threats, view.now),
         urgent=URGENT,
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
         before=before,
