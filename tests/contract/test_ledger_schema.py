@@ -102,6 +102,7 @@ def test_dry_run_from_before_outcomes_were_kept_is_readable_and_has_none(empty_d
     ledger.end_dry_run(batch.batch_id)
     with psycopg.connect(empty_database) as connection:
         connection.execute("alter table batchledger.batch drop column dry_run")
+        connection.execute("drop index batchledger.batch_by_planner, batchledger.attempt_by_run")
     claim_revision(empty_database, "0010")
     require_known_schema.cache_clear()
     with pytest.raises(ConfigurationError, match="at migration 0010"):

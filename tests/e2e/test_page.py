@@ -23,7 +23,7 @@ from batchledger.ui.app import build_app
 from batchledger.wiring import ledger_dsn
 from tests.chromium import Look, OpenPage
 from tests.conftest import Kafka, TestServices
-from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger
 from tests.support import TestPipeline, Workplace, delete_records
 from tests.unit.test_ui_app import list_routes
 
@@ -115,8 +115,12 @@ def picture(page: Page, pictures: Path, name: str) -> None:
     """Keep a picture of what is seen now, in both looks."""
     for look in LOOKS:
         look_at(page, look)
-        shown = page.locator("iframe") if len(page.frames) > 1 else page
-        shown.screenshot(path=pictures / f"page-{name}-{look}.png")
+        file = pictures / f"page-{name}-{look}.png"
+        if len(page.frames) > 1:
+            page.locator("iframe").screenshot(path=file)
+        else:
+            height = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom") + 16
+            page.screenshot(path=file, clip={"x": 0, "y": 0, "width": WIDE[0], "height": min(height, WIDE[1])})
 
 
 def token_of(api: AirflowApi) -> str:
@@ -161,7 +165,7 @@ def test_each_view_can_be_read_by_everybody_in_both_looks(
     """No serious finding of axe, and nothing to scroll sideways on a small screen."""
     address = VIEWS[name].format(blocked=shop.blocked)
     with open_view(address) as page:
-        dated = row_of(page, "purchases").get_by_role("time").first
+        dated = row_of(page, "purchases").locator("td").nth(2).get_by_role("time")
         ready = {"pipelines": dated, "pipeline": page.locator(".ribbon").first}
         expect(ready.get(name, page.get_by_role("heading", level=1))).to_be_visible()
         for look in LOOKS:
@@ -227,7 +231,9 @@ def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_vi
         expect(failed).to_contain_text("payments[0]@25")
 
 
-def test_replay_goes_from_its_dry_run_to_published(open_view: OpenView, shop: Shop, pictures: Path) -> None:
+def test_replay_goes_from_its_dry_run_to_published_once(
+    open_view: OpenView, shop: Shop, airflow: AirflowApi, pictures: Path
+) -> None:
     """In Airflow's own page, where the tab of the DAG leads to it; the rows were spoilt by somebody."""
     shop.clicks.query("update {target} set amount = -1 where _partition = 0 and _offset < 5 returning 1")
     noise = ("escape its sandboxing", "net::ERR_ABORTED")
@@ -244,10 +250,14 @@ def test_replay_goes_from_its_dry_run_to_published(open_view: OpenView, shop: Sh
         expect(button).to_be_visible(timeout=DEADLINE_SECONDS * 1000)
         expect(form).to_contain_text("0 added, 0 removed, 5 changed, 5 unchanged")
         expect(form).to_contain_text("clicks[0]@4")
+        # The clock of the page presses no button.
+        frame.locator("body").dispatch_event("tick")
+        page.wait_for_load_state("networkidle")
+        assert not any(run.run_id.endswith("__replay") for run in airflow.list_runs("clicks"))
         button.scroll_into_view_if_needed()
         picture(page, pictures, "replay")
         assert shop.clicks.query("select count(*) from {target} where amount = -1") == [(5,)]
-        button.click()
+        button.dblclick()
         expect(form.locator(".outcome")).to_contain_text("published", timeout=DEADLINE_SECONDS * 1000)
         form.get_by_role("link", name=re.compile(r"^batch \d+")).click()
         expect(frame.get_by_role("heading", level=1)).to_contain_text("published")
@@ -255,6 +265,7 @@ def test_replay_goes_from_its_dry_run_to_published(open_view: OpenView, shop: Sh
     replay = load_batch_history(ledger_dsn(shop.clicks.config), batches_of(shop.clicks)[-1].batch_id)
     assert replay.batch.state is BatchState.PUBLISHED
     assert [(each.decided_by, each.reason) for each in replay.decisions] == [("admin", "somebody spoilt them")]
+    assert sum(run.run_id.endswith("__replay") for run in airflow.list_runs("clicks")) == 1
     shop.clicks.assert_exact()
 
 
@@ -324,16 +335,22 @@ def test_page_survives_a_warehouse_that_is_down(open_view: OpenView, shop: Shop,
             other.goto(page.url.partition("/pipelines")[0] + "/pipelines")
             expect(other.get_by_role("alert").first).to_contain_text("the warehouse database says")
             expect(row_of(other, "purchases")).to_contain_text("unknown")
+            third = page.context.new_page()
+            third.goto(page.url.partition("/batches")[0])
+            expect(third.get_by_role("heading", level=1)).to_have_text("Something does not answer")
         finally:
             write_private(file, before)
         expect(page.locator(".sum")).to_be_visible()
+        expect(page).to_have_title(re.compile(r"^purchases: batch"))
+        expect(third.locator(".ribbon").first).to_be_visible()
         expect(row_of(other, "purchases")).to_contain_text("lagging")
 
 
 def test_tabs_of_dag_and_run_lead_to_the_pipeline_and_its_batch_in_airflows_look(
     open_view: OpenView, shop: Shop, airflow: AirflowApi, pictures: Path
 ) -> None:
-    run = next(each for each in airflow.list_runs("clicks") if each.state == "success")
+    shop.clicks.send(2)
+    run = trigger(airflow, shop.clicks)
     noise = ("escape its sandboxing", "net::ERR_ABORTED")
     with open_view("/dags/clicks/plugin/batchledger-pipeline", allowed=noise) as page:
         frame = page.frame_locator("iframe")

@@ -13,7 +13,7 @@ from batchledger.ui.approval import VALID_SECONDS, Approval, digest, read, sign
 
 SECRET = "a secret of Airflow"  # noqa: S105
 SHOWN = Approval(
-    user="ana",
+    user_id="ana",
     pipeline="orders",
     kind=DecisionKind.ACCEPT_LOSS,
     fields={"ranges": "orders[0] 3..5\norders[1] 0..2", "reason": "ü < 5"},

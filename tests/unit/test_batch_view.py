@@ -1,4 +1,4 @@
-"""One batch as its page shows it: its steps, its balance over all ranges, and its pages."""
+"""One batch as its page shows it: its steps, and its balance over all ranges."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from batchledger.ledger.history import AttemptRecord, BatchHistory, QuarantineList, RangeRecord
-from batchledger.ui.batch_view import RANGES_ON_PAGE, BatchView, list_steps
+from batchledger.ui.batch_view import BatchView, list_steps
+from batchledger.ui.paging import turn_to
 from tests.fakes.docs import NOON, figures, history
 
 
@@ -42,7 +43,7 @@ def test_steps_that_an_attempt_has_begun_are_listed_with_how_long_they_took(
 
 def view(*ranges: RangeRecord) -> BatchView:
     told: BatchHistory = replace(history(figures(17)), ranges=ranges)
-    return BatchView(None, told, ranges, 1, QuarantineList((), 0), 1)  # type: ignore[arg-type]
+    return BatchView(None, told, ranges, turn_to(1, 1, 1), QuarantineList((), 0), turn_to(1, 0, 1))  # type: ignore[arg-type]
 
 
 AUDITED = RangeRecord("orders", 0, 0, 10, 4, 1, 2, 0, 0, 3, 1, 2, 0, 0, 0)
@@ -67,10 +68,3 @@ def test_batch_that_accepted_nothing_says_so() -> None:
 @pytest.mark.parametrize("ranges", [(), (AUDITED, NOT_AUDITED)], ids=["no range", "one not audited"])
 def test_there_is_no_balance_before_the_audit(ranges: tuple[RangeRecord, ...]) -> None:
     assert (view(*ranges).totals, view(*ranges).unexplained) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("count", "pages"), [(0, 1), (1, 1), (RANGES_ON_PAGE, 1), (RANGES_ON_PAGE + 1, 2), (3 * RANGES_ON_PAGE, 3)]
-)
-def test_every_range_is_on_a_page(count: int, pages: int) -> None:
-    assert view(*[AUDITED] * count).pages == pages

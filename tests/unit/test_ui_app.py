@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api import security
 from airflow.api_fastapi.core_api.datamodels.plugins import PluginResponse
 from airflow.api_fastapi.core_api.security import get_user
@@ -42,6 +43,7 @@ class Auth:
 
     def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
         assert details.id == "1"
+        assert access_entity is (DagAccessEntity.RUN if method == "POST" else None)
         return self.may_act if method == "POST" else self.may_read
 
     def get_url_login(self, **_: Any) -> str:

@@ -17,8 +17,6 @@ from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 HOURS_SHOWN = 24
-# Where a run is looked for: the newest batches of its pipeline, so that a long history costs nothing.
-BATCHES_SEARCHED = 1000
 # Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
 _COMMITTED_WITHIN = timedelta(minutes=15)
 
@@ -100,8 +98,9 @@ def list_waiting_replays(dsn: str, pipelines: Sequence[str]) -> dict[str, list[i
     found: dict[str, list[int]] = {}
     with transaction(dsn, "look for blocked replays") as cursor:
         cursor.execute(
+            # What is not final is what the index of open replays holds.
             "select pipeline, batch_id from batchledger.batch where pipeline = any(%s) and lane = 'replay' "
-            "and state not in ('published', 'discarded') and state = 'blocked' order by batch_id",
+            "and state not in ('published', 'discarded') and state = 'blocked' and not is_dry_run order by batch_id",
             [list(pipelines)],
         )
         for name, batch_id in cursor:
@@ -217,8 +216,7 @@ def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> lis
 
 
 def find_batch_of_run(dsn: str, pipeline: str, run: str) -> int | None:
-    """Return the batch that a run has worked on last, of the newest ``BATCHES_SEARCHED``; None when it had none."""
+    """Return the batch that a run has worked on last; None when it had none."""
     with transaction(dsn, f"look for the batch of run {run}") as cursor:
-        parameters = {"pipeline": pipeline, "run": run, "limit": BATCHES_SEARCHED}
-        cursor.execute(read_statement(__package__, "find_batch_of_run"), parameters)
-        return next((int(batch_id) for (batch_id,) in cursor), None)
+        cursor.execute(read_statement(__package__, "find_batch_of_run"), {"pipeline": pipeline, "run": run})
+        return next((None if batch_id is None else int(batch_id) for (batch_id,) in cursor), None)

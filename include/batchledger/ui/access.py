@@ -5,7 +5,7 @@ from a page of the same origin, in a browser that says so, or with a header that
 """
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
@@ -39,4 +39,11 @@ def require_own_page(request: Request) -> None:
         raise HTTPException(status.HTTP_403_FORBIDDEN, "this was not sent by a page of Batchledger")
 
 
+def require_text(request: Request) -> None:
+    """Refuse an address with a character that no database can store, and that is in no name."""
+    if "\0" in f"{request.scope['path']}?{unquote(request.url.query)}":
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such page")
+
+
+AS_TEXT = Depends(require_text)
 FROM_OWN_PAGE = Depends(require_own_page)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
+import anyio.to_thread
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request, status
@@ -23,12 +24,12 @@ from batchledger.decisions import rehearse
 from batchledger.errors import BatchledgerError, DecisionRefusedError, ServiceUnavailableError
 from batchledger.ledger.history import BatchHistory, list_quarantine, load_batch_history
 from batchledger.ledger.overview import find_batch_of_run
+from batchledger.pipeline import Platform
 from batchledger.ui import airflow_runs, approval
 from batchledger.ui.access import may_act
 from batchledger.ui.airflow_state import find_run_state, find_switched_off
 from batchledger.ui.approval import Approval
 from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, Fields, read_batch, read_decision, read_run
-from batchledger.ui.lookout import Lookout
 from batchledger.ui.pipeline_view import look_at_state
 from batchledger.ui.reading import Offset, Pipeline, load
 from batchledger.ui.rendering import show
@@ -57,18 +58,22 @@ TITLES: Mapping[DecisionKind, str] = {
 """What can be decided here, in the order of the page."""
 
 Kind = DecisionKind
-RunId = str
 
 
 async def read_fields(request: Request) -> Fields:
     """Return the fields of a form; of those that come twice the last one."""
-    body = await request.body()
-    if len(body) > BODY_BYTES:
-        raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "this form holds too much")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "this form holds too much")
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True))
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
     except ValueError as error:
         raise HTTPException(status.HTTP_400_BAD_REQUEST, "this is no form") from error
+    if any("\0" in each for each in fields.values()):
+        raise HTTPException(status.HTTP_400_BAD_REQUEST, "a field holds a character that no database can store")
+    return fields
 
 
 Form = Annotated[Fields, Depends(read_fields)]
@@ -76,18 +81,19 @@ Form = Annotated[Fields, Depends(read_fields)]
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Somebody's order about a pipeline."""
+    """Somebody's order about a pipeline; ``name`` is the one that the ledger keeps."""
 
     config: PipelineConfig
     kind: DecisionKind
-    user: str
+    user_id: str
+    name: str
     fields: Fields
 
     @property
     def decision(self) -> Decision:
         """Who, and why. Raises DecisionRefusedError without a reason."""
         self.require_reason()
-        return Decision(self.user, self.fields["reason"].strip())
+        return Decision(self.name, self.fields["reason"].strip())
 
     def require_reason(self) -> None:
         """Raise DecisionRefusedError without a reason."""
@@ -96,7 +102,7 @@ class _Order:
 
     def approve(self, effect: Any) -> str:
         """Return the signed text of what was shown."""
-        shown = Approval(self.user, self.config.name, self.kind, self.fields, approval.digest(effect))
+        shown = Approval(self.user_id, self.config.name, self.kind, self.fields, approval.digest(effect))
         return approval.sign(shown, _secret())
 
 
@@ -120,7 +126,7 @@ def show_decisions(
         titles={kind: title for kind, title in TITLES.items() if kind is not pausing},
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
-        ranges="\n".join(str(each) for each in asked.batch.ranges) if asked and do in (Kind.REPLAY, None) else "",
+        ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
         quarantined=quarantined.total,
         losses="\n".join(str(each) for each in state.losses),
         state=state,
@@ -129,85 +135,107 @@ def show_decisions(
     )
 
 
-def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
+async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
     """Show what an order would change, and how to give it."""
-    config = load(dag_id)
-    order = _Order(config, _known(kind), user.get_name(), fields)
 
     def answer() -> HTMLResponse:
-        if kind in REHEARSED_BY_RUN:
-            order.require_reason()
-            run_id = airflow_runs.trigger(request, dag_id, read_run(kind, fields, config.source.topics, dry_run=True))
-            return _show_dry_run(request, order, run_id, order.approve(run_id))
-        return _show_effect(request, order, _carry_out(order, is_kept=False))
+        order = _Order(load(dag_id), _known(kind), user.get_id(), user.get_name(), fields)
+        if kind not in REHEARSED_BY_RUN:
+            return _show_effect(request, order, _rehearse(order))
+        order.require_reason()
+        asked = read_run(kind, fields, order.config.source.topics, dry_run=True)
+        return _show_dry_run(request, order, airflow_runs.trigger(request, dag_id, asked))
 
-    return _told(request, answer)
+    return await _told(request, answer)
 
 
-def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
+async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
     """Do what was shown, if it would still change the same."""
-    config = load(dag_id)
 
     def answer() -> HTMLResponse:
-        shown = approval.read(fields.get("approval", ""), _secret(), user.get_name(), dag_id)
-        order = _Order(config, shown.kind, shown.user, shown.fields)
+        order, shown = _read_shown(load(dag_id), user, fields)
         if shown.kind is not kind:
             raise DecisionRefusedError("something else was shown; nothing was changed.")
         if kind in REHEARSED_BY_RUN:
-            _require_rehearsed(config, fields.get("run", ""), shown)
-        elif approval.digest(_effect(now := _carry_out(order, is_kept=False))) != shown.effect:
+            rehearsed = fields.get("run", "")
+            asked = _ask_for_the_same(order, rehearsed, shown)
+            return _start(request, order, asked, f"{rehearsed}__{kind}")
+        now = _rehearse(order)
+        if approval.digest(_effect(now)) != shown.effect:
             return _show_effect(request, order, now, has_changed=True)
         if kind in BY_RUN:
-            run = read_run(kind, shown.fields, config.source.topics, dry_run=False)
-            run_id = airflow_runs.trigger(request, dag_id, run)
-            logger.warning("%s of %s by %s: run %s", kind, dag_id, shown.user, run_id)
-            return _show_progress(request, config, run_id)
-        decided = _carry_out(order, is_kept=True)
-        lookout: Lookout = request.app.state.lookout
-        lookout.expire(dag_id)
-        return show(request, "done.html.j2", config=config, kind=kind, decided=decided, changes=_changes(decided))
+            asked = read_run(kind, order.fields, order.config.source.topics, dry_run=False)
+            return _start(request, order, asked, f"{kind}__{order.fields['batch']}__{shown.effect[:8]}")
+        decided = _decide(order, build_platform(order.config))
+        request.app.state.lookout.expire(dag_id)
+        return show(request, "done.html.j2", config=order.config, kind=kind, decided=decided)
 
-    return _told(request, answer)
+    return await _told(request, answer)
 
 
-def follow_dry_run(request: Request, dag_id: Pipeline, run_id: RunId, user: GetUserDep, fields: Form) -> HTMLResponse:
+async def follow_dry_run(
+    request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep, fields: Form
+) -> HTMLResponse:
     """Show how far a dry run is, and in the end what it has found."""
-    config = load(dag_id)
 
     def answer() -> HTMLResponse:
-        signed = fields.get("approval", "")
-        shown = approval.read(signed, _secret(), user.get_name(), dag_id)
-        return _show_dry_run(request, _Order(config, shown.kind, shown.user, shown.fields), run_id, signed)
+        order, shown = _read_shown(load(dag_id), user, fields)
+        if approval.digest(run_id) != shown.effect:
+            raise DecisionRefusedError("another dry run was asked for.")
+        return _show_dry_run(request, order, run_id)
 
-    return _told(request, answer)
+    return await _told(request, answer)
 
 
-def follow_run(request: Request, dag_id: Pipeline, run_id: RunId) -> HTMLResponse:
+def follow_run(request: Request, dag_id: Pipeline, run_id: str) -> HTMLResponse:
     """Show how far a run is that was started here."""
-    config = load(dag_id)
-    return _told(request, lambda: _show_progress(request, config, run_id))
+    with keep_connections():
+        return _show_progress(request, load(dag_id), run_id)
 
 
-def _told(request: Request, answer: Callable[[], HTMLResponse]) -> HTMLResponse:
-    """Return the answer, or what is said against it."""
-    try:
-        with keep_connections():
-            return answer()
-    except ServiceUnavailableError as error:
-        return show(request, "refused.html.j2", status.HTTP_503_SERVICE_UNAVAILABLE, text=str(error))
-    except BatchledgerError as error:
-        return show(request, "refused.html.j2", status.HTTP_409_CONFLICT, text=str(error))
+async def _told(request: Request, answer: Callable[[], HTMLResponse]) -> HTMLResponse:
+    """Return the answer, or what is said against it.
+
+    In threads of their own: an order may wait for a run that Airflow's routes start, and they need theirs.
+    """
+
+    def tell() -> HTMLResponse:
+        try:
+            with keep_connections():
+                return answer()
+        except ServiceUnavailableError as error:
+            return show(request, "refused.html.j2", status.HTTP_503_SERVICE_UNAVAILABLE, text=str(error))
+        except BatchledgerError as error:
+            return show(request, "refused.html.j2", status.HTTP_409_CONFLICT, text=str(error))
+
+    return await anyio.to_thread.run_sync(tell, limiter=request.app.state.orders)
 
 
-def _carry_out(order: _Order, *, is_kept: bool) -> Decided:
-    """Carry an order out, or rehearse it, which changes nothing."""
+def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Order, Approval]:
+    """Return the order that was shown to the user, and what was signed. Raises DecisionRefusedError."""
+    shown = approval.read(fields.get("approval", ""), _secret(), user.get_id(), config.name)
+    return _Order(config, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
+
+
+def _rehearse(order: _Order) -> Decided:
+    return _decide(order, rehearse(build_platform(order.config)))
+
+
+def _decide(order: _Order, platform: Platform) -> Decided:
+    """Carry an order out; with a platform that rehearses nothing is changed."""
     decide = read_decision(order.kind, order.fields)
-    platform = build_platform(order.config)
     if order.kind in OF_BATCH:
         batch = platform.ledger.load_batch(read_batch(order.fields))
         if batch.pipeline != order.config.name:
             raise DecisionRefusedError(f"{order.config.name} has no batch {batch.batch_id}; nothing was changed.")
-    return decide(platform if is_kept else rehearse(platform), order.decision)
+    return decide(platform, order.decision)
+
+
+def _start(request: Request, order: _Order, asked: Mapping[str, Any], run_id: str) -> HTMLResponse:
+    """Start the run that does it, once, however often it is asked for, and show how far it is."""
+    run_id = airflow_runs.trigger(request, order.config.name, asked, run_id)
+    logger.warning("%s of %s by %s: run %s", order.kind, order.config.name, order.name, run_id)
+    return _show_progress(request, order.config, run_id)
 
 
 def _effect(decided: Decided) -> Any:
@@ -234,12 +262,10 @@ def _show_effect(request: Request, order: _Order, decided: Decided, *, has_chang
     )
 
 
-def _show_dry_run(request: Request, order: _Order, run_id: str, signed: str) -> HTMLResponse:
-    """Show what a dry run has found; while it goes on, that it does."""
-    name = order.config.name
-    state, history = _look_at_run(order.config, run_id)
-    found = history.dry_run if history else None
-    is_over = found is not None or state in OVER
+def _show_dry_run(request: Request, order: _Order, run_id: str) -> HTMLResponse:
+    """Show what a dry run has found; while it goes on, or cannot be looked at, that it does."""
+    seen = _look_at_run(order.config, run_id)
+    found = seen.history.dry_run if seen.history else None
     return show(
         request,
         "dry_run.html.j2",
@@ -247,48 +273,65 @@ def _show_dry_run(request: Request, order: _Order, run_id: str, signed: str) -> 
         kind=order.kind,
         title=TITLES[order.kind],
         run_id=run_id,
-        state=state,
-        history=history,
+        seen=seen,
         found=found,
-        is_over=is_over,
-        switched_off=bool(find_switched_off([name])),
-        approval=signed,
+        is_over=found is not None or seen.is_over,
+        # Signed anew each time, so that the hour counts from what was found.
+        approval=order.approve(run_id),
     )
 
 
-def _require_rehearsed(config: PipelineConfig, run_id: str, shown: Approval) -> None:
-    """Raise DecisionRefusedError unless that dry run came to its end, and nothing spoke against publishing."""
-    _, history = _look_at_run(config, run_id)
+def _ask_for_the_same(order: _Order, run_id: str, shown: Approval) -> dict[str, Any]:
+    """Return what a run is to be asked for that publishes what a dry run has compared: exactly its offsets.
+
+    Not what the form says: a window may hold more by now, and so may ranges of a quarantine. Raises
+    DecisionRefusedError unless that dry run came to its end, and nothing spoke against publishing.
+    """
+    history = _look_at_run(order.config, run_id).history
     found = history.dry_run if history else None
-    if approval.digest(run_id) != shown.effect or found is None:
+    if approval.digest(run_id) != shown.effect or history is None or found is None:
         raise DecisionRefusedError("no dry run of this has come to its end; have it shown first. Nothing was changed.")
     if found.objections:
         raise DecisionRefusedError(f"it would not be published: {'; '.join(found.objections)}. Nothing was changed.")
+    same = {"reason": order.fields["reason"], "ranges": "\n".join(map(str, (*history.batch.ranges, *found.expired)))}
+    # What was gone is asked for again, so that the ledger keeps that it was left out.
+    allowed = {"allow_expired": "yes"} if found.expired else {}
+    return read_run(order.kind, {**same, **allowed}, order.config.source.topics, dry_run=False)
 
 
-def _look_at_run(config: PipelineConfig, run_id: str) -> tuple[str | None, BatchHistory | None]:
-    """Return the state of a run in Airflow, and what the ledger has of its batch."""
+@dataclass(frozen=True, slots=True)
+class _SeenRun:
+    """A run that was started here: its state in Airflow, what the ledger has of its batch, and why that is not known.
+
+    ``is_waiting``: no run of the DAG begins before somebody switches it on.
+    """
+
+    state: str | None
+    history: BatchHistory | None
+    is_waiting: bool
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.error is None and self.state in OVER
+
+
+def _look_at_run(config: PipelineConfig, run_id: str) -> _SeenRun:
     # In this order: a run that ends in between has its batch by then.
-    state = find_run_state(config.name, run_id)
-    dsn = ledger_dsn(config)
-    batch_id = find_batch_of_run(dsn, config.name, run_id)
-    return state, None if batch_id is None else load_batch_history(dsn, batch_id)
+    state, is_waiting = find_run_state(config.name, run_id), bool(find_switched_off([config.name]))
+    try:
+        dsn = ledger_dsn(config)
+        batch_id = find_batch_of_run(dsn, config.name, run_id)
+        history = None if batch_id is None else load_batch_history(dsn, batch_id)
+    except ServiceUnavailableError as error:
+        return _SeenRun(state, None, is_waiting, str(error))
+    return _SeenRun(state, history, is_waiting)
 
 
 def _show_progress(request: Request, config: PipelineConfig, run_id: str) -> HTMLResponse:
-    state, history = _look_at_run(config, run_id)
-    is_over = state in OVER
-    switched_off = bool(find_switched_off([config.name]))
-    return show(
-        request,
-        "progress.html.j2",
-        config=config,
-        run_id=run_id,
-        state=state,
-        history=history,
-        is_over=is_over,
-        switched_off=switched_off,
-    )
+    seen = _look_at_run(config, run_id)
+    return show(request, "progress.html.j2", config=config, run_id=run_id, seen=seen)
 
 
 def _known(kind: DecisionKind) -> DecisionKind:

@@ -6,6 +6,7 @@ No rules here: those about pipelines are in the core, those about people in ``ac
 from collections.abc import Awaitable, Callable
 
 from airflow.api_fastapi.app import get_auth_manager
+from anyio import CapacityLimiter
 from fastapi import FastAPI, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -13,11 +14,12 @@ from starlette.exceptions import HTTPException as AnyHTTPError
 
 from batchledger.errors import BatchledgerError, ServiceUnavailableError, UnknownBatchError
 from batchledger.ui import acting, data_docs, reading
-from batchledger.ui.access import FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
+from batchledger.ui.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.ui.lookout import Lookout
 from batchledger.ui.rendering import HEADERS, read_static, show
 
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+ORDERS_AT_ONCE = 8
+_METHODS = ["GET", "TRACE", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"htmx.min.js": "text/javascript", "page.js": "text/javascript", "style.css": "text/css"}
 
 
@@ -29,9 +31,10 @@ def build_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[TO_ENTER],
+        dependencies=[TO_ENTER, AS_TEXT],
     )
     app.state.lookout = Lookout()
+    app.state.orders = CapacityLimiter(ORDERS_AT_ONCE)
     app.middleware("http")(_guard)
     app.exception_handler(BatchledgerError)(_show_error)
     app.exception_handler(AnyHTTPError)(_show_refusal)

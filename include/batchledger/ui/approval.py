@@ -20,9 +20,12 @@ VALID_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What was shown: to whom, of which pipeline, what was asked for in the form, and a digest of what it changes."""
+    """What was shown: to whom, of which pipeline, what was asked for in the form, and a digest of what it changes.
 
-    user: str
+    ``user_id`` is that of Airflow, which may show another name.
+    """
+
+    user_id: str
     pipeline: str
     kind: DecisionKind
     fields: Mapping[str, str]
@@ -34,7 +37,7 @@ def sign(approval: Approval, secret: str) -> str:
     return _serializer(secret).dumps(asdict(approval))
 
 
-def read(text: str, secret: str, user: str, pipeline: str) -> Approval:
+def read(text: str, secret: str, user_id: str, pipeline: str) -> Approval:
     """Return the approval that a text holds. Raises DecisionRefusedError for another one's, a forged or an old one."""
     try:
         content = _serializer(secret).loads(text, max_age=VALID_SECONDS)
@@ -43,7 +46,7 @@ def read(text: str, secret: str, user: str, pipeline: str) -> Approval:
             "what was to be done was shown too long ago, or never; have it shown again. Nothing was changed."
         ) from error
     approval = Approval(**{**content, "kind": DecisionKind(content["kind"])})
-    if (approval.user, approval.pipeline) != (user, pipeline):
+    if (approval.user_id, approval.pipeline) != (user_id, pipeline):
         raise DecisionRefusedError("what was to be done was shown to somebody else; nothing was changed.")
     return approval
 

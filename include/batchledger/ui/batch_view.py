@@ -14,6 +14,7 @@ from batchledger.ledger.history import (
     load_batch_history,
 )
 from batchledger.printing import BALANCE_LINES
+from batchledger.ui.paging import Paging, turn_to
 from batchledger.wiring import ledger_dsn
 
 RANGES_ON_PAGE = 50
@@ -38,19 +39,9 @@ class BatchView:
     config: PipelineConfig
     history: BatchHistory
     ranges: Sequence[RangeRecord]
-    page: int
+    paging: Paging
     quarantine: QuarantineList
-    quarantine_page: int
-
-    @property
-    def pages(self) -> int:
-        """How many pages of ranges there are."""
-        return max(1, -(-len(self.history.ranges) // RANGES_ON_PAGE))
-
-    @property
-    def quarantine_pages(self) -> int:
-        """How many pages of quarantine there are."""
-        return max(1, -(-self.quarantine.total // QUARANTINE_ON_PAGE))
+    quarantine_paging: Paging
 
     @property
     def offsets(self) -> int:
@@ -81,15 +72,17 @@ def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quaranti
     history = load_batch_history(dsn, batch_id)
     if history.batch.pipeline != config.name:
         return None
-    page = min(max(page, 1), max(1, -(-len(history.ranges) // RANGES_ON_PAGE)))
-    skip = (quarantine_page - 1) * QUARANTINE_ON_PAGE
+    paging = turn_to(page, len(history.ranges), RANGES_ON_PAGE)
+    total = list_quarantine(dsn, config.name, 0, batch_id).total
+    quarantine_paging = turn_to(quarantine_page, total, QUARANTINE_ON_PAGE)
+    skip = quarantine_paging.shown.start
     return BatchView(
         config=config,
         history=history,
-        ranges=history.ranges[(page - 1) * RANGES_ON_PAGE : page * RANGES_ON_PAGE],
-        page=page,
+        ranges=history.ranges[paging.shown],
+        paging=paging,
         quarantine=list_quarantine(dsn, config.name, QUARANTINE_ON_PAGE, batch_id, skip),
-        quarantine_page=quarantine_page,
+        quarantine_paging=quarantine_paging,
     )
 
 

@@ -23,6 +23,7 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import find_losses
 from batchledger.ui.lookout import Lookout, Source
 from batchledger.ui.overview import for_page, note_runs
+from batchledger.ui.paging import Paging, turn_to
 from batchledger.ui.ribbon import COLUMNS, Piece, draw_ribbon, place
 from batchledger.wiring import ledger_dsn
 
@@ -78,24 +79,23 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """The page of a pipeline. ``is_reading``: its history is being read, so that the ribbons are not there yet."""
+    """The page of a pipeline. ``is_reading``: its history is being read, so that the ribbons are not there yet.
+
+    ``seen_at`` is when Kafka was looked at; ``history_error`` why the history could not be read, or read again.
+    """
 
     config: PipelineConfig
     state: StateView
     strips: Sequence[Strip]
-    partitions: int
-    page: int
+    paging: Paging
     missing: Sequence[OffsetRange]
     batches: Sequence[BatchSummary]
     decisions: Sequence[DecisionRecord]
+    seen_at: datetime | None
     kafka_error: str | None
+    history_error: str | None
     is_reading: bool
     now: datetime
-
-    @property
-    def pages(self) -> int:
-        """How many pages of partitions there are."""
-        return max(1, -(-self.partitions // PARTITIONS_ON_PAGE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,10 @@ class PartitionView:
     whole: OffsetRange
     strip: Strip
     holders: Sequence[tuple[int, OffsetRange]] | None
+    open_batch: int | None
+    seen_at: datetime | None
     kafka_error: str | None
+    history_error: str | None
     is_reading: bool
     now: datetime
 
@@ -120,20 +123,21 @@ def look_at_pipeline(
     """
     seen, now = _look(lookout, config), datetime.now(UTC)
     positions = [each for each in seen.book.positions if each.partition.topic in config.source.topics]
-    page = min(max(page, 1), max(1, -(-len(positions) // PARTITIONS_ON_PAGE)))
-    shown = positions[(page - 1) * PARTITIONS_ON_PAGE : page * PARTITIONS_ON_PAGE]
+    paging = turn_to(page, len(positions), PARTITIONS_ON_PAGE)
+    shown = positions[paging.shown]
     return PipelineView(
         config=config,
         state=_judge(config, seen.book, seen.source, seen.kafka_error, now),
         strips=seen.draw({each: choose_frame(each, seen.log_of(each)) for each in map(seen.settle, shown)})
         if seen.held
         else (),
-        partitions=len(positions),
-        page=page,
+        paging=paging,
         missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
         batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
+        seen_at=seen.seen_at,
         kafka_error=seen.kafka_error,
+        history_error=seen.history_error,
         is_reading=seen.held is None,
         now=now,
     )
@@ -184,7 +188,10 @@ def look_at_partition(
         whole=whole,
         strip=strip,
         holders=list_holders(seen.dsn, config.name, frame, HOLDERS_SHOWN),
+        open_batch=seen.book.open_batch.batch_id if seen.book.open_batch else None,
+        seen_at=seen.seen_at,
         kafka_error=seen.kafka_error,
+        history_error=seen.history_error,
         is_reading=seen.held is None,
         now=datetime.now(UTC),
     )
@@ -198,8 +205,10 @@ class _Seen:
     pipeline: str
     book: Book
     source: Source | None
+    seen_at: datetime | None
     kafka_error: str | None
     held: Held | None
+    history_error: str | None
     given_up: Mapping[TopicPartition, Sequence[OffsetRange]]
     open_ranges: Mapping[TopicPartition, Sequence[OffsetRange]]
 
@@ -242,9 +251,10 @@ class _Seen:
         segments = cover(frame, position, log, self.account(position, quarantined.ranges))
         seen = self.source.seen.get(position.partition) if self.source else None
         counts = count_by_kind(segments)
-        # Of very many in quarantine only some have a segment of their own; they are published, too.
-        if hidden := quarantined.count - counts.get(Kind.QUARANTINED, 0):
-            counts |= {Kind.QUARANTINED: quarantined.count, Kind.PUBLISHED: counts.get(Kind.PUBLISHED, 0) - hidden}
+        # Of very many in quarantine only some have a segment of their own, the others are in those that are published.
+        shown, published = counts.get(Kind.QUARANTINED, 0), counts.get(Kind.PUBLISHED, 0)
+        if quarantined.count > COLUMNS and (hidden := min(quarantined.count - shown, published)):
+            counts |= {Kind.QUARANTINED: shown + hidden, Kind.PUBLISHED: published - hidden}
         return Strip(
             position=position,
             log=log,
@@ -263,11 +273,22 @@ def _look(lookout: Lookout, config: PipelineConfig) -> _Seen:
     history.look(0)
     until = monotonic() + _PATIENCE_SECONDS
     sight = source.look(_PATIENCE_SECONDS)
-    held = history.look(max(0.0, until - monotonic())).value
+    held = history.look(max(0.0, until - monotonic()))
     book = note_runs(load_books(dsn, [name]))[name]
     given_up = _by_partition(list_given_up(dsn, name))
     ranges = PostgresLedger(dsn).load_batch(book.open_batch.batch_id).ranges if book.open_batch else ()
-    return _Seen(dsn, name, book, sight.value, sight.error, held, given_up, _by_partition(ranges))
+    return _Seen(
+        dsn=dsn,
+        pipeline=name,
+        book=book,
+        source=sight.value,
+        seen_at=sight.found_at,
+        kafka_error=sight.error,
+        held=held.value,
+        history_error=held.error,
+        given_up=given_up,
+        open_ranges=_by_partition(ranges),
+    )
 
 
 def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:

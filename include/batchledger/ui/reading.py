@@ -13,6 +13,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import HTTPException, Query, Request, status
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import BeforeValidator
 
 from batchledger.batch import BatchState
 from batchledger.config import PipelineConfig, load_pipeline
@@ -23,13 +24,14 @@ from batchledger.docs.folder import DocsFolder
 from batchledger.errors import ConfigurationError, ServiceUnavailableError, UnknownBatchError
 from batchledger.health import PipelineState, Threats, describe_threats
 from batchledger.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.printing import BALANCE_LINES
 from batchledger.ui.access import may_act
 from batchledger.ui.airflow_state import find_switched_off
 from batchledger.ui.batch_view import BatchView, list_steps, look_at_batch
 from batchledger.ui.lookout import Lookout
 from batchledger.ui.overview import Standing
+from batchledger.ui.paging import turn_to
 from batchledger.ui.pipeline_view import (
     BATCHES_ON_PAGE,
     HOLDERS_SHOWN,
@@ -56,8 +58,9 @@ _PATIENCE_SECONDS = 0.2
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]
 Page = Annotated[int, Query(ge=1, le=10**6)]
-Offset = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
-BatchId = Annotated[int, InPath(ge=0, le=2**63 - 1)]
+# A form sends what was left empty, too.
+Offset = Annotated[int | None, BeforeValidator(lambda value: value or None), Query(ge=0, le=LARGEST_OFFSET)]
+BatchId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
 Text = Annotated[str | None, Query(max_length=200)]
 
 
@@ -75,13 +78,12 @@ def show_pipelines(
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
     counts = {each: sum(one.health.state is each for one in mine) for each in PipelineState}
     chosen = [each for each in mine if (q or "").lower() in each.name and state in (None, "", each.health.state.value)]
-    pages = max(1, -(-len(chosen) // PIPELINES_ON_PAGE))
-    page = min(page, pages)
-    shown = chosen[(page - 1) * PIPELINES_ON_PAGE : page * PIPELINES_ON_PAGE]
+    paging = turn_to(page, len(chosen), PIPELINES_ON_PAGE)
+    shown = chosen[paging.shown]
     lookout.finder.want(each.name for each in shown)
     query = {"q": q, "state": state}
     # The error of a connection that only others use would name what the user may not see.
-    told = {each.health.detail for each in mine}
+    told = {line for each in mine for line in each.health.detail.split("\n")}
     problems = [each for each in (sight.value.problems if sight.value else ()) if each in told]
     problems += [sight.error] if sight.error else []
     return show(
@@ -94,8 +96,7 @@ def show_pipelines(
         rows=_fill_rows(shown),
         states=list(PipelineState),
         query=query,
-        page=page,
-        pages=pages,
+        paging=paging,
         to_page=lambda number: f"?{urlencode(with_query(query, page=number))}",
     )
 
@@ -168,7 +169,7 @@ def show_partition(
     request: Request,
     dag_id: Pipeline,
     topic: str,
-    partition: Annotated[int, InPath(ge=0, le=2**31 - 1)],
+    partition: Annotated[int, InPath(ge=0, le=LARGEST_PARTITION)],
     *,
     start: Offset = None,
     until: Offset = None,

@@ -28,7 +28,29 @@
     way.remove();
   });
 
+  // An answer that is no page of ours, as of a proxy while Airflow is started again, replaces nothing.
+  document.addEventListener("htmx:before:swap", (event) => {
+    const { select, text } = event.detail.ctx;
+    if (select && !text.includes('<main>')) event.preventDefault();
+  });
+
+  let seenAt = Date.now();
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx.select) seenAt = Date.now();
+    // The button that was pressed is gone; what came of it is where to go on.
+    const outcome = event.detail.ctx.target;
+    if (outcome?.matches?.(".outcome") && document.activeElement === document.body) outcome.focus();
+  });
+
+  const STALE_MS = 20000;
+  let wasHidden = false;
   window.setInterval(() => {
-    if (document.visibilityState === "visible") document.body.dispatchEvent(new CustomEvent("tick"));
+    const isHidden = document.visibilityState !== "visible";
+    if (wasHidden && !isHidden) seenAt = Date.now();
+    wasHidden = isHidden;
+    if (isHidden) return;
+    const stale = document.getElementById("stale");
+    if (stale && document.querySelector("#page[hx-get]")) stale.hidden = Date.now() - seenAt < STALE_MS;
+    document.body.dispatchEvent(new CustomEvent("tick"));
   }, 5000);
 })();
