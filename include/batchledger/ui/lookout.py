@@ -10,7 +10,7 @@ from batchledger.connections import kafka_options, load_connection
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import Held, load_books, load_held
 from batchledger.offsets import TopicPartition
-from batchledger.ui.overview import Overview, OverviewFinder, date_unread
+from batchledger.ui.overview import Overview, OverviewFinder, date_unread, find_lagging
 from batchledger.ui.watch import Watch
 from batchledger.wiring import ledger_dsn
 
@@ -63,7 +63,8 @@ def _find_source(pipeline: str, before: Source | None) -> Source:
     config = load_pipeline(pipeline)
     book = load_books(ledger_dsn(config), [pipeline])[pipeline]
     log = KafkaLog(kafka_options(load_connection(config.source.connection))).read_log(config.rules.topics)
-    return Source(log, date_unread(config, book, log, before.seen if before else {}), book.positions)
+    lagging = find_lagging(book.positions, log)
+    return Source(log, date_unread(config.source.connection, lagging, before.seen if before else {}), book.positions)
 
 
 def _find_held(pipeline: str, before: Held | None) -> Held:

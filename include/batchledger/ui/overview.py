@@ -5,14 +5,14 @@ which connection does not answer.
 """
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from time import monotonic
 
-from batchledger.batch import LogState, PartitionHealth, PartitionLog
+from batchledger.batch import LogState, PartitionHealth, PartitionLog, Position
 from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
 from batchledger.connections import kafka_options, load_connection
 from batchledger.database import keep_connections
@@ -80,32 +80,24 @@ class OverviewFinder:
     def find(self, _: Overview | None) -> Overview:
         """Ask every ledger and every cluster."""
         _spare_what_stays()
-        now = datetime.now(UTC)
         configs, refused = self._read_files()
         with keep_connections():
-            books, waiting, dsns, problems = _read_ledgers(configs)
+            ledgers = _read_ledgers(configs)
         logs, silent = _read_clusters(configs)
-        problems |= silent
-        books = note_runs(books)
-        off = find_switched_off([each.name for each in configs])
+        books = note_runs(ledgers.books)
+        self._date(configs, books, logs)
+        found = _Found(
+            ledgers=replace(ledgers, books=books, problems=ledgers.problems | silent),
+            logs=logs,
+            moments=self._moments,
+            switched_off=find_switched_off([each.name for each in configs]),
+            now=datetime.now(UTC),
+        )
         standings = [
-            Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()
+            *(Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()),
+            *(_stand(each, found) for each in configs),
         ]
-        for config in configs:
-            name = config.name
-            connections = (config.sink.connection, config.source.connection)
-            if errors := [problems[each] for each in connections if each in problems]:
-                unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None)
-                standings.append(Standing(unknown, dsn=dsns.get(name)))
-                continue
-            book, log = books[name], _choose(logs[config.source.connection], config.source.topics)
-            health = judge(config.rules, book, log, self._date(config, book, log), now)
-            health = for_page(health, book.open_batch)
-            notes = [f"a replay waits for a person: batch {each}" for each in waiting.get(name, ())]
-            notes += ["its DAG is switched off in Airflow"] if name in off else []
-            run = book.open_batch.run if book.open_batch else None
-            standings.append(Standing(health, tuple(notes), run, dsns[name]))
-        return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(problems.values())))
+        return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(found.ledgers.problems.values())))
 
     def _read_files(self) -> tuple[list[PipelineConfig], dict[str, str]]:
         """Return the pipelines, and the errors of refused files by the id of their DAG; only changed files are read."""
@@ -125,61 +117,111 @@ class OverviewFinder:
         except BatchledgerError as error:
             return 0, str(error)
 
-    def _date(self, config: PipelineConfig, book: Book, log: LogState) -> Mapping[TopicPartition, PartitionHealth]:
-        """Return the moments that are known of a pipeline's unread records, after looking if somebody wants them."""
-        name, known = config.name, self._moments.get(config.name, {})
-        if monotonic() - self._wanted.get(name, -_WANTED_SECONDS) >= _WANTED_SECONDS:
-            return known
-        self._moments[name] = date_unread(config, book, log, known)
-        return self._moments[name]
+    def _date(
+        self,
+        configs: Sequence[PipelineConfig],
+        books: Mapping[str, Book],
+        logs: Mapping[str, Mapping[str, LogState]],
+    ) -> None:
+        """Look for the oldest unread records of the pipelines that somebody wants, once for each cluster."""
+        since = monotonic() - _WANTED_SECONDS
+        wanted = [each for each in configs if self._wanted.get(each.name, since) > since and each.name in books]
+        for connection, log in logs.items():
+            lagging: dict[TopicPartition, int] = {}
+            for each in wanted:
+                if each.source.connection == connection:
+                    # Of two pipelines that are at different offsets of a partition, one is dated.
+                    lagging = find_lagging(books[each.name].positions, _choose(log, each.source.topics)) | lagging
+            self._moments[connection] = date_unread(connection, lagging, self._moments.get(connection, {}))
+
+
+def find_lagging(positions: Iterable[Position], log: LogState) -> dict[TopicPartition, int]:
+    """Return the next offset of each partition that has unread records."""
+    held = log.log_by_partition
+    return {
+        each.partition: each.next_offset
+        for each in positions
+        if each.partition in held and each.next_offset < held[each.partition].end
+    }
 
 
 def date_unread(
-    config: PipelineConfig, book: Book, log: LogState, known: Mapping[TopicPartition, PartitionHealth]
+    connection: str,
+    next_offset_by_partition: Mapping[TopicPartition, int],
+    known: Mapping[TopicPartition, PartitionHealth],
 ) -> Mapping[TopicPartition, PartitionHealth]:
-    """Return when the oldest unread records were written, and expire, of the first ``PARTITIONS_DATED`` that lag.
+    """Return when the oldest unread records were written, and expire.
 
-    What is ``known`` of a position that has not moved is not asked again. A cluster that does not answer leaves the
-    moments unknown: its own error stands elsewhere.
+    What is ``known`` of a position that has not moved is not asked again; of the others ``PARTITIONS_DATED`` are asked
+    at a time. A cluster that does not answer leaves the moments unknown: its own error stands elsewhere.
     """
-    lagging = {
-        each.partition: each.next_offset
-        for each in book.positions
-        if (held := log.log_by_partition.get(each.partition)) is not None and each.next_offset < held.end
-    }
     kept = {
-        each: known[each] for each, offset in lagging.items() if each in known and known[each].next_offset == offset
+        each: known[each]
+        for each, offset in next_offset_by_partition.items()
+        if each in known and known[each].next_offset == offset
     }
-    unknown = {each: offset for each, offset in lagging.items() if each not in kept}
-    asked = dict(list(unknown.items())[:PARTITIONS_DATED])
-    if not asked:
+    unknown = [each for each in next_offset_by_partition.items() if each[0] not in kept]
+    if not unknown:
         return kept
     try:
-        found = KafkaLog(kafka_options(load_connection(config.source.connection))).read_health(asked)
+        log = KafkaLog(kafka_options(load_connection(connection)))
+        found = log.read_health(dict(unknown[:PARTITIONS_DATED]))
     except BatchledgerError:
         return kept
     return {**kept, **{each.partition: each for each in found}}
 
 
-def _read_ledgers(
-    configs: Sequence[PipelineConfig],
-) -> tuple[dict[str, Book], dict[str, list[int]], dict[str, str], dict[str, str]]:
-    """Return books, waiting replays and connection strings by pipeline, and errors by connection."""
-    books: dict[str, Book] = {}
-    waiting: dict[str, list[int]] = {}
-    dsns: dict[str, str] = {}
-    problems: dict[str, str] = {}
+@dataclass(frozen=True)
+class _Ledgers:
+    """Books, waiting replays and connection strings by pipeline, and errors by connection."""
+
+    books: dict[str, Book] = field(default_factory=dict)
+    waiting: dict[str, list[int]] = field(default_factory=dict)
+    dsns: dict[str, str] = field(default_factory=dict, repr=False)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What ledgers, clusters and Airflow have told; logs by connection and topic, moments by connection."""
+
+    ledgers: _Ledgers
+    logs: Mapping[str, Mapping[str, LogState]]
+    moments: Mapping[str, Mapping[TopicPartition, PartitionHealth]]
+    switched_off: Collection[str]
+    now: datetime
+
+
+def _stand(config: PipelineConfig, found: _Found) -> Standing:
+    """Return how a pipeline stands; without one of its connections that is not known."""
+    name, source, ledgers = config.name, config.source, found.ledgers
+    if errors := [
+        ledgers.problems[each] for each in (config.sink.connection, source.connection) if each in ledgers.problems
+    ]:
+        unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None)
+        return Standing(unknown, dsn=ledgers.dsns.get(name))
+    book, log = ledgers.books[name], _choose(found.logs[source.connection], source.topics)
+    health = judge(config.rules, book, log, found.moments.get(source.connection, {}), found.now)
+    notes = [f"a replay waits for a person: batch {each}" for each in ledgers.waiting.get(name, ())]
+    notes += ["its DAG is switched off in Airflow"] if name in found.switched_off else []
+    run = book.open_batch.run if book.open_batch else None
+    return Standing(for_page(health, book.open_batch), tuple(notes), run, ledgers.dsns[name])
+
+
+def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:
+    """Ask each ledger once for all of its pipelines."""
+    found = _Ledgers()
     for connection in dict.fromkeys(each.sink.connection for each in configs):
         concerned = [each for each in configs if each.sink.connection == connection]
         names = [each.name for each in concerned]
         try:
             dsn = ledger_dsn(concerned[0])
-            dsns.update(dict.fromkeys(names, dsn))
-            books.update(load_books(dsn, names))
-            waiting.update(list_waiting_replays(dsn, names))
+            found.dsns.update(dict.fromkeys(names, dsn))
+            found.books.update(load_books(dsn, names))
+            found.waiting.update(list_waiting_replays(dsn, names))
         except BatchledgerError as error:
-            problems[connection] = str(error)
-    return books, waiting, dsns, problems
+            found.problems[connection] = str(error)
+    return found
 
 
 def _read_clusters(configs: Sequence[PipelineConfig]) -> tuple[dict[str, dict[str, LogState]], dict[str, str]]:
