@@ -36,7 +36,6 @@ class Standing:
 
     health: PipelineHealth
     notes: tuple[str, ...] = ()
-    run: str | None = None
     dsn: str | None = field(default=None, repr=False)
 
     @property
@@ -204,8 +203,7 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
     health = judge(config.rules, book, log, found.moments.get(source.connection, {}), found.now)
     notes = [f"a replay waits for a person: batch {each}" for each in ledgers.waiting.get(name, ())]
     notes += ["its DAG is switched off in Airflow"] if name in found.switched_off else []
-    run = book.open_batch.run if book.open_batch else None
-    return Standing(for_page(health, book.open_batch), tuple(notes), run, ledgers.dsns[name])
+    return Standing(for_page(health, book.open_batch), tuple(notes), ledgers.dsns[name])
 
 
 def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:
