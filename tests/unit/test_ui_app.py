@@ -1,25 +1,20 @@
 """The routes of the pages: nobody without a login, nobody without the right, nothing from another site."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api import security
 from airflow.api_fastapi.core_api.datamodels.plugins import PluginResponse
-from airflow.api_fastapi.core_api.security import get_user
 from airflow.plugins_manager import get_plugin_info
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
-from batchledger.ui import access, app
 from batchledger.ui.app import build_app
+from tests.pages import HTML, OWN_PAGE, User, let_in, open_browser
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
-HTML = {"Accept": "text/html"}
 
 
 def list_routes() -> list[tuple[str, str]]:
@@ -32,50 +27,15 @@ def list_routes() -> list[tuple[str, str]]:
     )
 
 
-class Auth:
-    """Airflow's auth manager, which lets somebody see and do so much."""
-
-    def __init__(self, *, may_enter: bool = True, may_read: bool = True, may_act: bool = True) -> None:
-        self.may_enter, self.may_read, self.may_act = may_enter, may_read, may_act
-
-    def is_authorized_view(self, *, access_view: Any, user: Any) -> bool:
-        return self.may_enter
-
-    def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
-        assert details.id == "1"
-        assert access_entity is (DagAccessEntity.RUN if method == "POST" else None)
-        return self.may_act if method == "POST" else self.may_read
-
-    def get_url_login(self, **_: Any) -> str:
-        return "/auth/login"
-
-
-class NoTeams:
-    """Stands for the table of DAGs in Airflow's database."""
-
-    @staticmethod
-    def get_team_name(_: str) -> None:
-        return None
-
-
 @pytest.fixture
-def lets_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Make a browser of somebody with these rights."""
-    clients = []
+def lets_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
+    """Make a browser of somebody with these rights, of DAG 1 alone."""
 
-    def let_in(**rights: bool) -> TestClient:
-        auth = Auth(**rights)
-        for module in (security, access, app):
-            monkeypatch.setattr(module, "get_auth_manager", lambda: auth)
-        for module in (security, access):
-            monkeypatch.setattr(module, "DagModel", NoTeams)
-        pages = build_app()
-        pages.dependency_overrides[get_user] = lambda: "ana"
-        client = TestClient(pages, follow_redirects=False, raise_server_exceptions=False)
-        clients.append(client)
-        return client
+    def lets_in(**rights: bool) -> TestClient:
+        user = User("ana", dags=frozenset({"1"}), **rights)
+        return open_browser(let_in(monkeypatch, user), user)
 
-    return let_in
+    return lets_in
 
 
 @pytest.mark.parametrize("headers", [{}, OWN_PAGE])

@@ -165,7 +165,7 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
             return _show_effect(request, order, now, has_changed=True)
         if kind in BY_RUN:
             asked = read_run(kind, order.fields, order.config.source.topics, dry_run=False)
-            return _start(request, order, asked, f"{kind}__{order.fields['batch']}__{shown.effect[:8]}")
+            return _start(request, order, asked, f"{kind}__{read_batch(order.fields)}__{shown.effect[:8]}")
         decided = _decide(order, build_platform(order.config))
         request.app.state.lookout.expire(dag_id)
         return show(request, "done.html.j2", config=order.config, kind=kind, decided=decided)

@@ -13,7 +13,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import HTTPException, Query, Request, status
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from batchledger.batch import BatchState
 from batchledger.config import PipelineConfig, load_pipeline
@@ -59,7 +59,9 @@ _PATIENCE_SECONDS = 0.2
 Pipeline = Annotated[str, InPath(alias="dag_id")]
 Page = Annotated[int, Query(ge=1, le=10**6)]
 # A form sends what was left empty, too.
-Offset = Annotated[int | None, BeforeValidator(lambda value: value or None), Query(ge=0, le=LARGEST_OFFSET)]
+Offset = Annotated[
+    Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None, BeforeValidator(lambda value: value or None), Query()
+]
 BatchId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
 Text = Annotated[str | None, Query(max_length=200)]
 
