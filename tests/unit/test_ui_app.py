@@ -149,6 +149,7 @@ def test_person_without_a_login_is_led_to_it_and_a_program_gets_json(lets_in: An
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "'; drop table x --", "..%2f..%2fetc%2fpasswd", "a%00b"])
 def test_what_an_address_says_is_shown_as_text_or_not_at_all(lets_in: Any, text: str) -> None:
+    """There is no pipeline 1, so most is refused unread; below a real one: tests/integration/test_page.py."""
     browser = lets_in()
     for address in (
         f"/pipelines/1/runs/{text}",
