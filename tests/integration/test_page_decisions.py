@@ -372,11 +372,25 @@ def test_replay_of_quarantine_names_exactly_the_records_of_its_dry_run(workplace
     ] * 2
 
 
+def test_dry_run_that_cannot_come_to_anything_is_not_started(workplace: Workplace, desk: Desk) -> None:
+    """A partition that is not there, offsets that are not, and a quarantine that is empty are told at once."""
+    pipeline = workplace.create(partitions=1)
+    for kind, ranges, told in (
+        ("replay", f"{pipeline.name}[9] 0..2", "cannot be read"),
+        ("replay", f"{pipeline.name}[0] 0..2", "ends at 0"),
+        ("quarantine-replay", f"{pipeline.name}[0] 0..2", "nothing to publish again"),
+    ):
+        refused = desk.preview(pipeline, kind, ranges=ranges)
+        assert (refused.status_code, told in words(refused)) == (409, True)
+    assert desk.asked == []
+
+
 def test_dry_run_is_signed_anew_each_time_it_is_looked_at(
     workplace: Workplace, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the hour counts from what was found, however long the dry run took."""
     pipeline = workplace.create(partitions=1)
+    pipeline.send(2, partitions=1)
     first = read_approval(desk.preview(pipeline, "replay", ranges=f"{pipeline.name}[0] 0..2"))
     now = TimestampSigner.get_timestamp(TimestampSigner("x"))
     monkeypatch.setattr(TimestampSigner, "get_timestamp", lambda _: now + 3500)
@@ -390,6 +404,7 @@ def test_dry_run_is_looked_at_further_although_the_ledger_does_not_answer(
     workplace: Workplace, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = workplace.create(partitions=1)
+    pipeline.send(2, partitions=1)
     approval = read_approval(desk.preview(pipeline, "replay", ranges=f"{pipeline.name}[0] 0..2"))
     desk.airflow.state_by_run[pipeline.name, "manual__1"] = "success"
     monkeypatch.setattr(acting, "ledger_dsn", lambda _: "host=127.0.0.1 port=1 user=nobody dbname=none")

@@ -347,7 +347,8 @@ def validated(run: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "fields", "field", "told"),
     [
-        (DecisionKind.REPLAY, {}, "since", "since: '' is neither a moment"),
+        (DecisionKind.REPLAY, {}, "ranges", "name what to publish again"),
+        (DecisionKind.REPLAY, {**LINES, "since": "2026-11-20"}, "ranges", "not both"),
         (DecisionKind.REPLAY, {"since": "2026-11-20", "until": "soon"}, "until", "until: 'soon' is neither a moment"),
         (DecisionKind.REPLAY, {"since": "2026-11-21", "until": "2026-11-20"}, "window_until", "has to be after"),
         (DecisionKind.REPLAY, {"ranges": "orders[0] 1-2"}, "ranges", "'orders[0] 1-2' is not an offset range"),

@@ -16,7 +16,7 @@ from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
-from batchledger.batch import Decided, Decision, DecisionKind
+from batchledger.batch import Decided, Decision, DecisionKind, Lane
 from batchledger.config import PipelineConfig
 from batchledger.database import keep_connections
 from batchledger.decision_display import list_changes
@@ -25,6 +25,8 @@ from batchledger.errors import BatchledgerError, DecisionRefusedError, ServiceUn
 from batchledger.ledger.history import BatchHistory, list_quarantine, load_batch_history
 from batchledger.ledger.overview import find_batch_of_run
 from batchledger.pipeline import Platform
+from batchledger.plans import preview_replay
+from batchledger.trigger_form import Rehearse, RunFacts, read_order
 from batchledger.ui import airflow_runs, approval
 from batchledger.ui.access import may_act
 from batchledger.ui.airflow_state import find_run_state, find_switched_off
@@ -56,6 +58,20 @@ TITLES: Mapping[DecisionKind, str] = {
     DecisionKind.RESUME: "Resume",
 }
 """What can be decided here, in the order of the page."""
+HINTS: Mapping[DecisionKind, str] = {
+    DecisionKind.REPLAY: "Reads these offsets from Kafka again, and replaces exactly their rows in one transaction.",
+    DecisionKind.RETRY: "When its cause is removed: the same offsets are read and audited by a new attempt.",
+    DecisionKind.ACCEPT: "Publishes it as it is staged, although checks have failed. Take it again instead if you can.",
+    DecisionKind.DISCARD: "Closes it. Of the live lane, the next run plans its offsets again; a replay is over.",
+    DecisionKind.QUARANTINE_REPLAY: "Decodes the kept bytes again, with the pipeline of today; what fails again stays.",
+    DecisionKind.QUARANTINE_DROP: "Removes them for good; the balance keeps how many there were.",
+    DecisionKind.ACCEPT_LOSS: "Goes on without offsets that Kafka removed before they were read; recorded for ever.",
+    DecisionKind.SKIP: "Goes on without offsets that could be read; recorded for ever.",
+    DecisionKind.REWIND: "Reads again from further back. What is read replaces the rows that are there.",
+    DecisionKind.PAUSE: "Nothing new is planned, whoever asks, until somebody resumes; what is planned may end.",
+    DecisionKind.RESUME: "Ends the pause.",
+}
+"""What each of them does, in a line."""
 
 Kind = DecisionKind
 
@@ -124,6 +140,7 @@ def show_decisions(
         "decisions.html.j2",
         config=config,
         titles={kind: title for kind, title in TITLES.items() if kind is not pausing},
+        hints=HINTS,
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
@@ -144,6 +161,7 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
             return _show_effect(request, order, _rehearse(order))
         order.require_reason()
         asked = read_run(kind, fields, order.config.source.topics, dry_run=True)
+        _require_possible(order, asked)
         return _show_dry_run(request, order, airflow_runs.trigger(request, dag_id, asked))
 
     return await _told(request, answer)
@@ -231,6 +249,35 @@ def _decide(order: _Order, platform: Platform) -> Decided:
     return decide(platform, order.decision)
 
 
+def _require_possible(order: _Order, asked: Mapping[str, Any]) -> None:
+    """Raise at once what would fail the dry run's first task; DecisionRefusedError where nothing is left to read."""
+    config = order.config
+    run = read_order(asked, RunFacts("asked for on the page"), config.source.topics)
+    if isinstance(run, Rehearse) and preview_replay(build_platform(config), run.replay).is_empty:
+        raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
+
+
+def _explain(order: _Order) -> list[str]:
+    """Return in sentences what an order about a batch comes to."""
+    if order.kind not in OF_BATCH:
+        return []
+    history = load_batch_history(ledger_dsn(order.config), read_batch(order.fields))
+    batch, offsets = history.batch, sum(each.until - each.start for each in history.ranges)
+    rows = sum(each.accepted or 0 for each in history.ranges)
+    failed = ", ".join(each.name for each in history.checks if each.blocks)
+    match order.kind:
+        case DecisionKind.ACCEPT:
+            moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
+            told = f" Checks that have failed: {failed}." if failed else ""
+            return [f"{rows:,} rows become visible in {order.config.sink.table}{moves}.{told}"]
+        case DecisionKind.DISCARD if batch.lane is Lane.LIVE:
+            return [f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."]
+        case DecisionKind.DISCARD:
+            return ["Nothing of it becomes visible; the rows that it would have replaced stay as they are."]
+        case _:
+            return [f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."]
+
+
 def _start(request: Request, order: _Order, asked: Mapping[str, Any], run_id: str) -> HTMLResponse:
     """Start the run that does it, once, however often it is asked for, and show how far it is."""
     run_id = airflow_runs.trigger(request, order.config.name, asked, run_id)
@@ -257,6 +304,7 @@ def _show_effect(request: Request, order: _Order, decided: Decided, *, has_chang
         decided=decided,
         changes=_changes(decided),
         changes_shown=CHANGES_SHOWN,
+        means=_explain(order) if decided.is_new and decided.record else [],
         has_changed=has_changed,
         approval=order.approve(_effect(decided)),
     )

@@ -50,8 +50,12 @@ def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_r
         case DecisionKind.QUARANTINE_REPLAY:
             run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
         case DecisionKind.REPLAY if ranges := _lines(fields, "ranges"):
+            if _has_window(fields):
+                raise ConfigurationError("name a window of time or ranges, not both", field="ranges")
             run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: ranges}
         case DecisionKind.REPLAY:
+            if not _has_window(fields):
+                raise ConfigurationError("name what to publish again: a window of time, or ranges", field="ranges")
             run |= {
                 Field.ACTION: Action.REPLAY_WINDOW,
                 Field.WINDOW_SINCE: _read_moment(fields, "since"),
@@ -141,6 +145,10 @@ def _read_rewind(fields: Fields) -> Rewind:
     except ValueError as error:
         raise ConfigurationError(f"to: {error}", field="to") from error
     return Rewind(target, "truncate" in fields, "allow_expired" in fields)
+
+
+def _has_window(fields: Fields) -> bool:
+    return any(fields.get(name, "").strip() for name in ("since", "until"))
 
 
 def _read_moment(fields: Fields, name: str) -> str:

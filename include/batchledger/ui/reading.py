@@ -228,6 +228,7 @@ def show_batch(
         lines=BALANCE_LINES,
         ways=_ways_on(view),
         has_docs=_has_docs(dag_id, batch_id),
+        failed=[each.name for each in view.history.checks if each.blocks],
         steps=list_steps,
         changes=summarise_changes,
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",

@@ -39,10 +39,13 @@
     if (event.detail.ctx.select) seenAt = Date.now();
     // The button that was pressed is gone; what came of it is where to go on.
     const outcome = event.detail.ctx.target;
-    if (outcome?.matches?.(".outcome") && document.activeElement === document.body) outcome.focus();
+    if (!outcome?.matches?.(".outcome")) return;
+    if (document.activeElement === document.body) outcome.focus();
+    // What was done may have changed what stands above.
+    if (!outcome.querySelector("[hx-trigger]")) window.setTimeout(() => document.body.dispatchEvent(new CustomEvent("tick")), 500);
   });
 
-  const STALE_MS = 20000;
+  const STALE_MS = 12000;
   let wasHidden = false;
   window.setInterval(() => {
     const isHidden = document.visibilityState !== "visible";
