@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -77,6 +77,7 @@ def test_s14_first_offset_at_or_after_a_time_is_found_and_absent_where_there_is_
     assert dict(source.log.find_offsets(partitions, DEFAULT_TIMESTAMP)) == {first: 0, second: 0}
     assert dict(source.log.find_offsets(partitions, DEFAULT_TIMESTAMP + HOUR)) == {first: 2}
     assert dict(source.log.find_offsets(partitions, DEFAULT_TIMESTAMP + 2 * HOUR)) == {}
+    assert dict(source.log.find_offsets(partitions, datetime(1, 1, 1, tzinfo=UTC))) == {first: 0, second: 0}
 
 
 def test_courtesy_offsets_are_committed_and_moved_on(source: Source) -> None:

@@ -63,7 +63,8 @@ class KafkaLog:
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """See the port."""
         with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
-            milliseconds = int(at.timestamp() * 1000)
+            # Nothing is older for Kafka, and negative ones have meanings of their own.
+            milliseconds = max(0, int(at.timestamp() * 1000))
             found = list_offsets(self._admin(), partitions, OffsetSpec.for_timestamp(milliseconds))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
