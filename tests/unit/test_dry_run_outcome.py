@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batchledger.batch import HeldRange
 from batchledger.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 
 T = TypeVar("T")
 ORDERS_0 = TopicPartition("orders", 0)
@@ -32,9 +32,10 @@ AS_JSON = {
 }  # fmt: skip
 NOTHING = {"expired": [], "replaced": [], "comparison": None, "objections": []}
 
-counts = st.integers(min_value=0, max_value=2**63 - 1)
+counts = st.integers(min_value=0, max_value=LARGEST_OFFSET)
+numbers = st.integers(min_value=0, max_value=LARGEST_PARTITION)
 texts = st.text(max_size=20)
-partitions = st.builds(TopicPartition, st.text(ascii_letters + digits + "._-", min_size=1, max_size=9), counts)
+partitions = st.builds(TopicPartition, st.text(ascii_letters + digits + "._-", min_size=1, max_size=9), numbers)
 ranges = st.builds(
     lambda partition, bounds: OffsetRange(partition, *sorted(bounds)), partitions, st.tuples(counts, counts)
 )

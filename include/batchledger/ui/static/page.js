@@ -28,21 +28,25 @@
     way.remove();
   });
 
+  function tick() {
+    document.body.dispatchEvent(new CustomEvent("tick"));
+  }
+
   // An answer that is no page of ours, as of a proxy while Airflow is started again, replaces nothing.
   document.addEventListener("htmx:before:swap", (event) => {
     const { select, text } = event.detail.ctx;
-    if (select && !text.includes('<main>')) event.preventDefault();
+    if (select && !text.includes("<main>")) event.preventDefault();
   });
 
   let seenAt = Date.now();
   document.addEventListener("htmx:after:swap", (event) => {
     if (event.detail.ctx.select) seenAt = Date.now();
-    // The button that was pressed is gone; what came of it is where to go on.
     const outcome = event.detail.ctx.target;
-    if (!outcome?.matches?.(".outcome")) return;
-    if (document.activeElement === document.body) outcome.focus();
+    if (!outcome?.matches?.(".outcome") || outcome.querySelector("[hx-trigger]")) return;
+    // The button that was pressed is gone; what came of it is where to go on.
+    if (document.activeElement === document.body) outcome.focus({ preventScroll: true });
     // What was done may have changed what stands above.
-    if (!outcome.querySelector("[hx-trigger]")) window.setTimeout(() => document.body.dispatchEvent(new CustomEvent("tick")), 500);
+    window.setTimeout(tick, 500);
   });
 
   const STALE_MS = 12000;
@@ -54,6 +58,6 @@
     if (isHidden) return;
     const stale = document.getElementById("stale");
     if (stale && document.querySelector("#page[hx-get]")) stale.hidden = Date.now() - seenAt < STALE_MS;
-    document.body.dispatchEvent(new CustomEvent("tick"));
+    tick();
   }, 5000);
 })();
