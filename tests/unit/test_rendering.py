@@ -7,7 +7,7 @@ import pytest
 from fastapi import Request
 from jinja2 import UndefinedError
 
-from batchledger.ui.rendering import PAYLOAD_CHARACTERS, _templates, show, with_query
+from batchledger.ui.rendering import PAYLOAD_CHARACTERS, _templates, show
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MARKUP = "<script>alert('x')</script><img src=x onerror=\"alert('x')\">&amp;"
@@ -149,9 +149,3 @@ def test_moments_are_told_by_how_far_away_they_are(away: timedelta, text: str) -
 )
 def test_values_are_told_in_few_words(template: str, value: object, text: str) -> None:
     assert render(template, value=value) == text
-
-
-def test_parameters_of_an_address_are_changed_and_taken_away() -> None:
-    assert with_query({"q": "a", "page": 2}, page=3) == {"q": "a", "page": 3}
-    assert with_query({"q": "a", "page": 2}, page=None) == {"q": "a"}
-    assert with_query({"q": None}, before=0) == {"before": 0}

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, Template
 
 from batchledger.docs.folder import POLICY
+from batchledger.templates import escaping_templates
 
 
 def find_template(name: str) -> Template:
-    """Return a template that escapes everything; a name that it is not given is an error."""
+    """Return a template of the pages."""
     return _templates().get_template(name)
 
 
@@ -21,12 +22,6 @@ def write_index(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 @cache
 def _templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("batchledger.docs"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = escaping_templates("batchledger.docs")
     templates.globals["policy"] = POLICY
     return templates

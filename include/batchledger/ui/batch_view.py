@@ -53,7 +53,7 @@ class BatchView:
         """The lines of the balance over all ranges, those that are 0 left out; None before the audit."""
         if any(each.unexplained is None for each in self.history.ranges) or not self.history.ranges:
             return None
-        sums = {line: sum(getattr(each, line) or 0 for each in self.history.ranges) for line in (*BALANCE_LINES,)}
+        sums = {line: sum(getattr(each, line) or 0 for each in self.history.ranges) for line in BALANCE_LINES}
         # Ledgers from before the classes of holes have their sum only.
         unclassed = sum(each.holes or 0 for each in self.history.ranges) - sum(
             sums[line] for line in ("aborted", "markers", "compacted")

@@ -18,12 +18,8 @@ from batchledger.docs.folder import POLICY, DocsFolder
 from batchledger.docs.index import write_index
 from batchledger.ui.access import TO_READ
 
-_HEADERS = {
-    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+# These pages have their own styles in them; the other headers are those of every answer here.
+_HEADERS = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'"}
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]
 

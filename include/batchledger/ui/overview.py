@@ -111,9 +111,7 @@ class OverviewFinder:
             changed_ns = path.stat().st_mtime_ns
             known = self._files.get(path)
             return known if known and known[0] == changed_ns else (changed_ns, read_pipeline_file(path))
-        except OSError as error:
-            return 0, str(error)
-        except BatchledgerError as error:
+        except (OSError, BatchledgerError) as error:
             return 0, str(error)
 
     def _date(

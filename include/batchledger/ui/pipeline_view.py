@@ -25,6 +25,7 @@ from batchledger.ui.lookout import Lookout, Source
 from batchledger.ui.overview import for_page, note_runs
 from batchledger.ui.paging import Paging, turn_to
 from batchledger.ui.ribbon import COLUMNS, Piece, draw_ribbon, place
+from batchledger.ui.watch import Sight
 from batchledger.wiring import ledger_dsn
 
 PARTITIONS_ON_PAGE = 25
@@ -78,11 +79,22 @@ class StateView:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineView:
-    """The page of a pipeline. ``is_reading``: its history is being read, so that the ribbons are not there yet.
+class Freshness:
+    """Of when a page is. ``is_reading``: the history is being read, so that the ribbons are not there yet.
 
     ``seen_at`` is when Kafka was looked at; ``history_error`` why the history could not be read, or read again.
     """
+
+    now: datetime
+    seen_at: datetime | None
+    kafka_error: str | None
+    history_error: str | None
+    is_reading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineView:
+    """The page of a pipeline."""
 
     config: PipelineConfig
     state: StateView
@@ -91,11 +103,7 @@ class PipelineView:
     missing: Sequence[OffsetRange]
     batches: Sequence[BatchSummary]
     decisions: Sequence[DecisionRecord]
-    seen_at: datetime | None
-    kafka_error: str | None
-    history_error: str | None
-    is_reading: bool
-    now: datetime
+    freshness: Freshness
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,7 @@ class PartitionView:
     strip: Strip
     holders: Sequence[tuple[int, OffsetRange]] | None
     open_batch: int | None
-    seen_at: datetime | None
-    kafka_error: str | None
-    history_error: str | None
-    is_reading: bool
-    now: datetime
+    freshness: Freshness
 
 
 def look_at_pipeline(
@@ -121,13 +125,13 @@ def look_at_pipeline(
 
     Raises ServiceUnavailableError when the ledger does not answer; Kafka may be silent.
     """
-    seen, now = _look(lookout, config), datetime.now(UTC)
+    seen = _look(lookout, config)
     positions = [each for each in seen.book.positions if each.partition.topic in config.source.topics]
     paging = turn_to(page, len(positions), PARTITIONS_ON_PAGE)
     shown = positions[paging.shown]
     return PipelineView(
         config=config,
-        state=_judge(config, seen.book, seen.source, seen.kafka_error, now),
+        state=_judge(config, seen.book, seen.kafka),
         strips=seen.draw({each: choose_frame(each, seen.log_of(each)) for each in map(seen.settle, shown)})
         if seen.held
         else (),
@@ -135,11 +139,7 @@ def look_at_pipeline(
         missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
         batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
-        seen_at=seen.seen_at,
-        kafka_error=seen.kafka_error,
-        history_error=seen.history_error,
-        is_reading=seen.held is None,
-        now=now,
+        freshness=seen.freshness,
     )
 
 
@@ -147,17 +147,15 @@ def look_at_state(lookout: Lookout, config: PipelineConfig) -> StateView:
     """Return how a pipeline stands, and nothing of its history. Raises ServiceUnavailableError as above."""
     sight = lookout.source(config.name).look(_PATIENCE_SECONDS)
     book = note_runs(load_books(ledger_dsn(config), [config.name]))[config.name]
-    return _judge(config, book, sight.value, sight.error, datetime.now(UTC))
+    return _judge(config, book, sight)
 
 
-def _judge(
-    config: PipelineConfig, book: Book, source: Source | None, kafka_error: str | None, now: datetime
-) -> StateView:
-    if source is None:
-        reason = kafka_error or "Kafka is being asked"
-        return StateView(
-            PipelineHealth(config.name, PipelineState.UNKNOWN, reason, None), book.open_batch, book.pause, ()
-        )
+def _judge(config: PipelineConfig, book: Book, sight: Sight[Source]) -> StateView:
+    if sight.value is None:
+        reason = sight.error or "Kafka is being asked"
+        unknown = PipelineHealth(config.name, PipelineState.UNKNOWN, reason, None)
+        return StateView(unknown, book.open_batch, book.pause, ())
+    source, now = sight.value, datetime.now(UTC)
     health = judge(config.rules, replace(book, positions=source.positions), source.log, source.seen, now)
     known = [each for each in source.positions if each.partition in source.log.log_by_partition]
     losses = find_losses(known, source.log)
@@ -189,31 +187,40 @@ def look_at_partition(
         strip=strip,
         holders=list_holders(seen.dsn, config.name, frame, HOLDERS_SHOWN),
         open_batch=seen.book.open_batch.batch_id if seen.book.open_batch else None,
-        seen_at=seen.seen_at,
-        kafka_error=seen.kafka_error,
-        history_error=seen.history_error,
-        is_reading=seen.held is None,
-        now=datetime.now(UTC),
+        freshness=seen.freshness,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was read for a page. ``open_ranges`` are those of the open batch, ``held`` is None while it is read."""
+    """What was read for a page. ``open_ranges`` are those of the open batch."""
 
     dsn: str
     pipeline: str
     book: Book
-    source: Source | None
-    seen_at: datetime | None
-    kafka_error: str | None
-    held: Held | None
-    history_error: str | None
+    kafka: Sight[Source]
+    history: Sight[Held]
     given_up: Mapping[TopicPartition, Sequence[OffsetRange]]
     open_ranges: Mapping[TopicPartition, Sequence[OffsetRange]]
 
+    @property
+    def held(self) -> Held | None:
+        """What published batches hold; None while it is read."""
+        return self.history.value
+
+    @property
+    def freshness(self) -> Freshness:
+        """Of when the page is."""
+        return Freshness(
+            now=datetime.now(UTC),
+            seen_at=self.kafka.found_at,
+            kafka_error=self.kafka.error,
+            history_error=self.history.error,
+            is_reading=self.held is None,
+        )
+
     def log_of(self, position: Position) -> PartitionLog | None:
-        return self.source.log.log_by_partition.get(position.partition) if self.source else None
+        return self.kafka.value.log.log_by_partition.get(position.partition) if self.kafka.value else None
 
     def account(self, position: Position, quarantined: Sequence[OffsetRange] = ()) -> Accounted:
         """Return what the ledger says of a partition."""
@@ -249,7 +256,7 @@ class _Seen:
     def _draw(self, position: Position, frame: OffsetRange, quarantined: QuarantinedOffsets) -> Strip:
         log = self.log_of(position)
         segments = cover(frame, position, log, self.account(position, quarantined.ranges))
-        seen = self.source.seen.get(position.partition) if self.source else None
+        seen = self.kafka.value.seen.get(position.partition) if self.kafka.value else None
         counts = count_by_kind(segments)
         # Of very many in quarantine only some have a segment of their own, the others are in those that are published.
         shown, published = counts.get(Kind.QUARANTINED, 0), counts.get(Kind.PUBLISHED, 0)
@@ -281,11 +288,8 @@ def _look(lookout: Lookout, config: PipelineConfig) -> _Seen:
         dsn=dsn,
         pipeline=name,
         book=book,
-        source=sight.value,
-        seen_at=sight.found_at,
-        kafka_error=sight.error,
-        held=held.value,
-        history_error=held.error,
+        kafka=sight,
+        history=held,
         given_up=given_up,
         open_ranges=_by_partition(ranges),
     )

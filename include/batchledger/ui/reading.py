@@ -39,7 +39,7 @@ from batchledger.ui.pipeline_view import (
     look_at_partition,
     look_at_pipeline,
 )
-from batchledger.ui.rendering import show, with_query
+from batchledger.ui.rendering import show
 from batchledger.ui.ribbon import draw_bars
 from batchledger.wiring import ledger_dsn
 
@@ -83,7 +83,7 @@ def show_pipelines(
     paging = turn_to(page, len(chosen), PIPELINES_ON_PAGE)
     shown = chosen[paging.shown]
     lookout.finder.want(each.name for each in shown)
-    query = {"q": q, "state": state}
+    query = {"q": q or "", "state": state or ""}
     # The error of a connection that only others use would name what the user may not see.
     told = {line for each in mine for line in each.health.detail.split("\n")}
     problems = [each for each in (sight.value.problems if sight.value else ()) if each in told]
@@ -99,7 +99,7 @@ def show_pipelines(
         states=list(PipelineState),
         query=query,
         paging=paging,
-        to_page=lambda number: f"?{urlencode(with_query(query, page=number))}",
+        to_page=lambda number: f"?{urlencode({**query, 'page': number})}",
     )
 
 
@@ -154,10 +154,10 @@ def show_pipeline(
         request,
         "pipeline.html.j2",
         view=view,
-        now=view.now,
+        now=view.freshness.now,
         can_act=may_act(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
-        threats=warn(view.state.health.threats, view.now),
+        threats=warn(view.state.health.threats, view.freshness.now),
         urgent=URGENT,
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
         before=before,
@@ -186,7 +186,7 @@ def show_partition(
         request,
         "partition.html.j2",
         view=view,
-        now=view.now,
+        now=view.freshness.now,
         zooms=_zooms(view.whole, view.strip.frame),
         holders_shown=HOLDERS_SHOWN,
         segments_shown=SEGMENTS_SHOWN,

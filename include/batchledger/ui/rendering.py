@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -10,11 +9,12 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from batchledger.comparison import describe_replaced
 from batchledger.health import describe_duration
 from batchledger.printing import escape
+from batchledger.templates import escaping_templates
 from batchledger.ui.ribbon import COLUMNS
 
 PAYLOAD_CHARACTERS = 2000
@@ -54,20 +54,9 @@ def read_static(name: str) -> bytes:
     return files(__package__).joinpath("static", name).read_bytes()
 
 
-def with_query(query: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return the parameters of an address with some of them changed; None takes one away."""
-    return {name: value for name, value in {**query, **changes}.items() if value is not None}
-
-
 @cache
 def _templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("batchledger.ui"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = escaping_templates("batchledger.ui")
     templates.filters |= {
         "ago": _ago,
         "count": lambda value: "" if value is None else f"{value:,}",
