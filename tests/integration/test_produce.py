@@ -21,7 +21,7 @@ from batchledger.kafka import admin, guarantees, producer
 from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic, find_ends
 from batchledger.kafka.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
 from batchledger.kafka.producer import Fed, Record, choose_partition, feed, produce
-from batchledger.kafka.range_reader import Isolation
+from batchledger.kafka.requests import Isolation
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until
 

@@ -12,12 +12,11 @@ from itertools import islice
 from time import monotonic, sleep
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import KafkaError, KafkaException
 
 from batchledger.kafka.admin import ANSWER_SECONDS
 from batchledger.kafka.producer import BULK_OPTIONS, Record, ReportProgress, produce, send, writing
-from batchledger.kafka.requests import client_options, kafka_call, list_offsets, open_admin
+from batchledger.kafka.requests import LATEST, Isolation, kafka_call, list_offsets
 from batchledger.offsets import TopicPartition
 
 RECORDS_PER_TRANSACTION = 1_000
@@ -122,10 +121,9 @@ def find_settled_end(options: Mapping[str, str], topic: str, partitions: int, ex
     keys = [TopicPartition(topic, partition) for partition in range(partitions)]
     deadline = monotonic() + SETTLING_SECONDS
     with kafka_call(f"find the end of topic {topic}", options):
-        admin = open_admin(client_options(options))
         while True:
-            ends = list_offsets(admin, keys, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-            is_settled = sum(ends.values()) >= expected and list_offsets(admin, keys, OffsetSpec.latest()) == ends
+            ends = list_offsets(options, keys, LATEST, Isolation.UNCOMMITTED)
+            is_settled = sum(ends.values()) >= expected and list_offsets(options, keys, LATEST) == ends
             if is_settled or monotonic() > deadline:
                 return sum(ends.values())
             sleep(0.05)

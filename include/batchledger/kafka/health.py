@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
-from confluent_kafka.admin import OffsetSpec
-
 from batchledger.batch import PartitionHealth
-from batchledger.kafka.range_reader import Isolation, RangeReader
+from batchledger.kafka.range_reader import RangeReader
 from batchledger.kafka.requests import (
+    EARLIEST,
+    Isolation,
     client_options,
     describe_topic_configs,
     kafka_call,
@@ -35,10 +35,9 @@ def read_health(
     partitions = sorted(next_offset_by_partition)
     topics = sorted({each.topic for each in partitions})
     with kafka_call(f"look at what is unread of {', '.join(topics)}", options):
-        admin = open_admin(client_options(options))
-        config_by_topic = describe_topic_configs(admin, topics)
-        starts = list_offsets(admin, partitions, OffsetSpec.earliest())
-        ends, watermarks = list_ends(admin, partitions)
+        config_by_topic = describe_topic_configs(open_admin(client_options(options)), topics)
+        starts = list_offsets(options, partitions, EARLIEST)
+        ends, watermarks = list_ends(options, partitions)
         deadline = monotonic() + READING_SECONDS
         unread = {each: max(next_offset_by_partition[each], starts[each]) for each in partitions}
         oldest_unread = _find_moments(options, unread, ends, deadline)

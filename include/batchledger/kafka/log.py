@@ -1,7 +1,7 @@
 """The SourceLog port on a Kafka cluster: identity and readable ends of partitions as metadata; the rest is delegated.
 
 Needs DESCRIBE on the topics and no group rights (S133, S134), except for the courtesy commit. The ends of all
-partitions are two lists of offsets, so that 10,000 of them take a second.
+partitions are lists of offsets, so that 10,000 of them take a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from datetime import datetime
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.kafka import health, second_read
 from batchledger.kafka.records import read_bytes
 from batchledger.kafka.requests import (
+    EARLIEST,
     REQUEST_TIMEOUT_SECONDS,
     Result,
     client_options,
@@ -53,8 +54,8 @@ class KafkaLog:
                 for topic, answer in found.items()
                 for partition in answer.partitions
             ]
-            starts = list_offsets(admin, partitions, OffsetSpec.earliest())
-            ends, watermarks = list_ends(admin, partitions)
+            starts = list_offsets(self.options, partitions, EARLIEST)
+            ends, watermarks = list_ends(self.options, partitions)
         return LogState(
             {topic: TopicIdentity(cluster_id, str(answer.topic_id)) for topic, answer in found.items()},
             {each: PartitionLog(starts[each], ends[each], watermarks[each] - ends[each]) for each in partitions},
@@ -65,7 +66,7 @@ class KafkaLog:
         with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
             # Nothing is older for Kafka, and negative ones have meanings of their own.
             milliseconds = max(0, int(at.timestamp() * 1000))
-            found = list_offsets(self._admin(), partitions, OffsetSpec.for_timestamp(milliseconds))
+            found = list_offsets(self.options, partitions, milliseconds)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:

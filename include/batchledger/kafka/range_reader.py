@@ -9,7 +9,6 @@ it, and below the last stable offset no marker is missing.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import groupby
 from time import monotonic
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 
-from batchledger.kafka.requests import client_options, to_kafka
+from batchledger.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options, to_kafka
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 
 # A new position costs a round trip, as much as reading so many records that nobody asked for.
@@ -28,10 +27,7 @@ POLL_SECONDS = 0.02
 _HOPELESS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET)
 
 _CONSUMER_OPTIONS: Mapping[str, Any] = {
-    # The client insists on a name; nothing is ever committed under it.
-    "group.id": "batchledger-unused",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
+    **OUTSIDE_OF_GROUPS,
     # Otherwise offsets that retention removed would silently be replaced by others.
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
@@ -39,13 +35,6 @@ _CONSUMER_OPTIONS: Mapping[str, Any] = {
     "fetch.wait.max.ms": 20,
     "fetch.queue.backoff.ms": 10,
 }
-
-
-class Isolation(StrEnum):
-    """Which records a consumer is shown."""
-
-    COMMITTED = "read_committed"
-    UNCOMMITTED = "read_uncommitted"
 
 
 class Seen(NamedTuple):

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
-from confluent_kafka.admin import OffsetSpec
 
-from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import client_options, kafka_call, list_offsets, open_admin
+from batchledger.kafka.range_reader import RangeReader
+from batchledger.kafka.requests import EARLIEST, Isolation, kafka_call, list_offsets
 from batchledger.kafka.second_read import READING_SECONDS, cut_off, reading_seconds
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
@@ -43,7 +42,7 @@ def read_bytes(options: Mapping[str, str], records: Sequence[OffsetRange], limit
     rows: list[dict[str, Any]] = []
     with kafka_call(f"read {describe_ranges(wanted, limit=3)} again", options):
         partitions = sorted({each.partition for each in wanted})
-        kept = cut_off(wanted, list_offsets(open_admin(client_options(options)), partitions, OffsetSpec.earliest()))
+        kept = cut_off(wanted, list_offsets(options, partitions, EARLIEST))
         if kept:
             with RangeReader(options, Isolation.COMMITTED, kept, deadline) as reader:
                 rows = _take_bytes(reader, limit_bytes)

@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from time import monotonic
 
-from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import OffsetSpec
-
 from batchledger.accounting import HoleEvidence
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
-from batchledger.kafka.range_reader import Isolation, RangeReader
-from batchledger.kafka.requests import client_options, describe_topic_configs, kafka_call, list_offsets, open_admin
+from batchledger.kafka.range_reader import RangeReader
+from batchledger.kafka.requests import (
+    EARLIEST,
+    LATEST,
+    Isolation,
+    client_options,
+    describe_topic_configs,
+    kafka_call,
+    list_offsets,
+    open_admin,
+)
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 
 READING_SECONDS = 60.0
@@ -29,11 +35,10 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     topics = sorted({each.topic for each in partitions})
     deadline = monotonic() + reading_seconds(holes)
     with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
-        admin = open_admin(client_options(options))
-        configs = describe_topic_configs(admin, topics)
-        starts = list_offsets(admin, partitions, OffsetSpec.earliest())
-        stable_ends = list_offsets(admin, partitions, OffsetSpec.latest())
-        ends = list_offsets(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        configs = describe_topic_configs(open_admin(client_options(options)), topics)
+        starts = list_offsets(options, partitions, EARLIEST)
+        stable_ends = list_offsets(options, partitions, LATEST)
+        ends = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
         _require_within(holes, stable_ends, ends)
         kept = cut_off(holes, starts)
         uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
