@@ -168,7 +168,7 @@ def test_each_view_can_be_read_by_everybody_in_both_looks(
     address = VIEWS[name].format(blocked=shop.blocked)
     with open_view(address) as page:
         dated = row_of(page, "purchases").locator("td").nth(2).get_by_role("time")
-        ready = {"pipelines": dated, "pipeline": page.locator(".ribbon").first}
+        ready = {"pipelines": dated, "pipeline": page.locator(".asof")}
         expect(ready.get(name, page.get_by_role("heading", level=1))).to_be_visible()
         for look in LOOKS:
             look_at(page, look)

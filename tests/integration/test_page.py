@@ -9,6 +9,7 @@ from batchledger import decisions, plans, run_batch
 from batchledger.batch import Decision
 from batchledger.coverage import Kind
 from batchledger.errors import BatchBlockedError
+from batchledger.health import PipelineState
 from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
 from batchledger.replay import Replay
 from batchledger.ui import lookout
@@ -202,6 +203,19 @@ def test_ribbon_tells_what_has_become_of_every_offset(workplace: Workplace, desk
     decisions.discard(pipeline.platform(), int(blocked.value.fields["batch_id"]), WHY)
     assert plans.plan(pipeline.platform(), "run") is not None
     assert count(look_again(desk, pipeline)) == {**known, Kind.IN_FLIGHT: 5}
+
+
+def test_error_of_kafka_is_told_once_beside_what_the_ledger_knows(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(4, partitions=1)
+    publish(pipeline)
+    change(pipeline, source={"connection": "nowhere"})
+    view = look_again(desk, pipeline)
+    assert (view.state.health.state, count(view)) == (PipelineState.UNKNOWN, {Kind.PUBLISHED: 4})
+    told = desk.get(f"/{pipeline.name}")
+    assert (told.status_code, told.text.count(BANNER)) == (200, 1)
+    assert words(told).count("nowhere") == 1
+    assert 'aria-label="published 4"' in told.text
 
 
 def test_more_records_in_quarantine_than_a_ribbon_has_columns_are_all_counted(workplace: Workplace, desk: Desk) -> None:
