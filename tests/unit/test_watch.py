@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from batchledger.errors import ServiceUnavailableError
+from batchledger.ui import watch as watching
 from batchledger.ui.watch import Sight, Watch
 from tests.support import wait_until
 
@@ -178,3 +179,23 @@ def test_value_that_was_being_found_when_it_expired_is_found_once_more(finder: F
     finder.may_end.set()
     assert look_until(watch, lambda sight: sight.value == 2)
     assert finder.most_at_once == 1
+
+
+def test_one_value_is_found_at_a_time(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LONGEST_WAIT_SECONDS", PATIENCE)
+    watches = [Watch(finder.find, LONG) for _ in range(4)]
+    for watch in watches:
+        watch.look(NOT_AT_ALL)
+    assert sorted(str(watch.look(PATIENCE).value) for watch in watches) == ["1", "2", "3", "4"]
+    assert finder.most_at_once == 1
+
+
+def test_search_that_does_not_end_holds_up_no_other_for_long(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LONGEST_WAIT_SECONDS", 0.01)
+    other = Finder()
+    finder.may_end.clear()
+    hanging = Watch(finder.find, LONG)
+    hanging.look(NOT_AT_ALL)
+    wait_until(lambda: finder.begun == 1, PATIENCE)
+    assert Watch(other.find, LONG).look(PATIENCE).value == 1
+    assert hanging.look(NOT_AT_ALL).value is None

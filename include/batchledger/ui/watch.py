@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -15,6 +16,10 @@ logger = logging.getLogger(__name__)
 # What takes long to find is found again later, so that it takes no more than a fifth of the time.
 PAUSE_FOR_EACH_SECOND = 4.0
 LONGEST_PAUSE_SECONDS = 30.0
+# Searches take turns: Python runs one thread at a time, and each more that wants to run keeps pages waiting longer. One
+# that waits for a service which does not answer holds the others up no longer than this.
+LONGEST_WAIT_SECONDS = 1.0
+_turn = threading.Lock()
 
 Value = TypeVar("Value")
 
@@ -68,11 +73,10 @@ class Watch(Generic[Value]):
             self._due_at = None
 
     def _begin(self) -> None:
-        began_at = monotonic()
-        self._due_at = began_at + self._fresh_seconds
+        self._due_at = monotonic() + self._fresh_seconds
         self._done.clear()
         # A thread that hangs, because a broker does not answer, shall not hold up the end of the process.
-        thread = threading.Thread(target=self._find_again, args=(began_at,), name="batchledger-watch", daemon=True)
+        thread = threading.Thread(target=self._find_again, name="batchledger-watch", daemon=True)
         try:
             thread.start()
         except RuntimeError:
@@ -80,11 +84,13 @@ class Watch(Generic[Value]):
             self._done.set()
             raise
 
-    def _find_again(self, began_at: float) -> None:
+    def _find_again(self) -> None:
         before = self._sight
         try:
-            self._sight = Sight(self._find(before.value), datetime.now(UTC))
-            self._rest(monotonic() - began_at)
+            with _taking_turns():
+                began_at = monotonic()
+                self._sight = Sight(self._find(before.value), datetime.now(UTC))
+                self._rest(monotonic() - began_at)
         except BatchledgerError as error:
             self._sight = Sight(before.value, before.found_at, str(error))
         except Exception:
@@ -100,3 +106,13 @@ class Watch(Generic[Value]):
             if self._due_at is not None:
                 pause_seconds = min(PAUSE_FOR_EACH_SECOND * took_seconds, LONGEST_PAUSE_SECONDS)
                 self._due_at = max(self._due_at, monotonic() + pause_seconds)
+
+
+@contextmanager
+def _taking_turns() -> Iterator[None]:
+    is_mine = _turn.acquire(timeout=LONGEST_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        if is_mine:
+            _turn.release()
