@@ -264,6 +264,21 @@ def stand(desk: Desk) -> dict[str, Standing]:
     return {each.name: each for each in sight.value.standings}
 
 
+def test_batch_says_who_has_published_it_again(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(4, partitions=1)
+    first = publish(pipeline)
+    platform, here = pipeline.platform(), f"/{pipeline.name}/batches"
+    assert "Published again" not in words(desk.get(f"{here}/{first}"))
+    ranges = (OffsetRange.parse(f"{pipeline.name}[0] 0..2"),)
+    replay = plans.plan_replay(platform, Replay(ranges), "manual__1", WHY, key="again")
+    assert replay is not None
+    run_batch.take_through(platform, replay.batch_id, "manual__1")
+    told = words(desk.get(f"{here}/{first}"))
+    assert f"Published again by batch {replay.batch_id}" in told
+    assert f"Batch {replay.batch_id} took {pipeline.name}[0] 0..2 over: 2 rows" in told
+
+
 def wait_as_replay(pipeline: TestPipeline) -> int:
     """Let a replay be blocked by a check that the pipeline did not have before; return its batch."""
     change(pipeline, checks=[{"type": "expect_column_values_to_be_between", "column": "number", "max_value": 0}])
