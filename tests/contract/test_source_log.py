@@ -9,6 +9,7 @@ import pytest
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import PartitionHealth, PartitionLog
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.kafka import log as kafka_log
 from batchledger.kafka import requests
 from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -93,6 +94,7 @@ def test_no_partition_is_left_out_where_one_request_holds_only_some(
     source: Source, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     monkeypatch.setattr(requests, "PARTITIONS_IN_REQUEST", 2)
+    monkeypatch.setattr(kafka_log, "OFFSETS_IN_COMMIT", 2)
     counts = {each: count for count, each in enumerate(source.create_topic(partitions))}
     for each, count in counts.items():
         source.append(each, count)

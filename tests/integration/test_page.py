@@ -1,6 +1,7 @@
 """What the pages say, on real services: as much as the user may see, and of every offset what has become of it."""
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -12,14 +13,14 @@ from batchledger.errors import BatchBlockedError
 from batchledger.health import PipelineState
 from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
 from batchledger.replay import Replay
-from batchledger.ui import lookout
+from batchledger.ui import lookout, pipeline_view
 from batchledger.ui.overview import Standing
 from batchledger.ui.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.ui.ribbon import COLUMNS
 from tests.integration.test_page_decisions import block, publish
 from tests.integration.test_replay_command import change
 from tests.pages import ANA, PATIENT_SECONDS, VIEWER, Desk, User, open_desk, words
-from tests.support import TestPipeline, Workplace
+from tests.support import TestPipeline, Workplace, wait_until
 
 BANNER = 'class="banner bad" role="alert"'
 WHY = Decision("ana", "agreed")
@@ -203,6 +204,27 @@ def test_ribbon_tells_what_has_become_of_every_offset(workplace: Workplace, desk
     decisions.discard(pipeline.platform(), int(blocked.value.fields["batch_id"]), WHY)
     assert plans.plan(pipeline.platform(), "run") is not None
     assert count(look_again(desk, pipeline)) == {**known, Kind.IN_FLIGHT: 5}
+
+
+def test_page_asks_again_each_second_while_the_first_answers_are_on_their_way(
+    workplace: Workplace, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(4, partitions=1)
+    publish(pipeline)
+    may_answer, find = threading.Event(), lookout._find_source
+
+    def find_late(name: str, before: lookout.Source | None) -> lookout.Source:
+        assert may_answer.wait(PATIENT_SECONDS)
+        return find(name, before)
+
+    monkeypatch.setattr(lookout, "_find_source", find_late)
+    monkeypatch.setattr(pipeline_view, "_PATIENCE_SECONDS", 0.0)
+    waiting = desk.get(f"/{pipeline.name}")
+    assert ("Kafka is being asked" in words(waiting), waiting.text.count("every 1s")) == (True, 1)
+    may_answer.set()
+    wait_until(lambda: "every 1s" not in desk.get(f"/{pipeline.name}").text)
+    assert "Kafka is being asked" not in words(desk.get(f"/{pipeline.name}"))
 
 
 def test_error_of_kafka_is_told_once_beside_what_the_ledger_knows(workplace: Workplace, desk: Desk) -> None:

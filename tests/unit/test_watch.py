@@ -6,6 +6,7 @@ Nobody waits for a time here: finding is held up by events, and ends when the te
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
@@ -181,21 +182,56 @@ def test_value_that_was_being_found_when_it_expired_is_found_once_more(finder: F
     assert finder.most_at_once == 1
 
 
-def test_one_value_is_found_at_a_time(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_waits_a_little_for_what_is_from_long_ago(finder: Finder) -> None:
+    watch = Watch(finder.find, LONG)
+    assert watch.look(PATIENCE).value == 1
+    watch.expire()
+    finder.may_end.clear()
+    assert watch.look(NOT_AT_ALL).value == 1
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(watch.look, PATIENCE)
+        with pytest.raises(TimeoutError):
+            second.result(0.05)
+        finder.may_end.set()
+        assert second.result().value == 2
+
+
+def test_values_are_found_one_after_the_other(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LONGEST_WAIT_SECONDS", PATIENCE)
-    watches = [Watch(finder.find, LONG) for _ in range(4)]
+    turn, taken = threading.Lock(), []
+
+    def find(before: int | None) -> int:
+        taken.append(turn.locked())
+        return finder.find(before)
+
+    watches = [Watch(find, LONG, turn) for _ in range(4)]
     for watch in watches:
         watch.look(NOT_AT_ALL)
-    assert sorted(str(watch.look(PATIENCE).value) for watch in watches) == ["1", "2", "3", "4"]
-    assert finder.most_at_once == 1
+    assert {watch.look(PATIENCE).value for watch in watches} == {1, 2, 3, 4}
+    assert (taken, finder.most_at_once) == ([True] * 4, 1)
+    wait_until(lambda: not turn.locked(), PATIENCE)
 
 
 def test_search_that_does_not_end_holds_up_no_other_for_long(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LONGEST_WAIT_SECONDS", 0.01)
-    other = Finder()
+    turn, other = threading.Lock(), Finder()
     finder.may_end.clear()
-    hanging = Watch(finder.find, LONG)
+    hanging = Watch(finder.find, LONG, turn)
     hanging.look(NOT_AT_ALL)
     wait_until(lambda: finder.begun == 1, PATIENCE)
-    assert Watch(other.find, LONG).look(PATIENCE).value == 1
-    assert hanging.look(NOT_AT_ALL).value is None
+    assert Watch(other.find, LONG, turn).look(PATIENCE).value == 1
+    assert (hanging.look(NOT_AT_ALL).value, turn.locked()) == (None, True)
+
+
+def test_search_that_has_failed_waits_for_no_other_and_holds_up_none(
+    finder: Finder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LONGEST_WAIT_SECONDS", PATIENCE)
+    turn = threading.Lock()
+    watch = Watch(finder.find, LONG, turn)
+    finder.error = ServiceUnavailableError("nobody answers")
+    assert watch.look(PATIENCE).error == "nobody answers"
+    finder.error = None
+    watch.expire()
+    with turn:
+        assert watch.look(PATIENCE).value == 2

@@ -32,6 +32,7 @@ from batchledger.kafka.requests import (
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 
+OFFSETS_IN_COMMIT = 500
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -77,7 +78,7 @@ class KafkaLog:
             session = {"session.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "enable.auto.commit": False}
             consumer = Consumer({**client_options(self.options), **session, "group.id": group})
             try:
-                for part in split(moved):
+                for part in split(moved, OFFSETS_IN_COMMIT):
                     consumer.commit(offsets=part, asynchronous=False)
             finally:
                 consumer.close()

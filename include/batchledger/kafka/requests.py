@@ -1,17 +1,19 @@
 """What every question to the brokers has in common: a bounded wait, patience with brokers that settle, one typed error.
 
-Needs DESCRIBE on the topics. A list of offsets is a request to each broker for every 250 partitions: the client looks
-each answer up among all that were asked for together, so that 10,000 at once took 1.8 s, and 250 at a time 0.35 s. It
-is a consumer that asks, because the admin client makes a future of each partition: four times the work, all of it in
-Python, and beside it no page is answered (ADR 0022).
+Needs DESCRIBE on the topics. A list of offsets is a request to each broker for every 250 partitions, some of them on
+their way at once: the client looks each answer up among all that were asked for together, so that 10,000 in one request
+took 1.8 s, and 250 in each 0.35 s. It is a consumer that asks, in no group, although it looks for the coordinator of
+one: the admin client makes a future of each partition, four times the work, all of it in Python, and beside it no page
+is answered (ADR 0022).
 """
 
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from enum import StrEnum
+from time import monotonic
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
@@ -25,6 +27,7 @@ from batchledger.offsets import TopicPartition
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 PARTITIONS_IN_REQUEST = 250
+REQUESTS_AT_ONCE = 8
 OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
     # The client insists on a name; nothing is ever committed under it.
     "group.id": "batchledger-unused",
@@ -120,14 +123,16 @@ def list_offsets(
     stable offset, or the high watermark, as ``isolation`` says (S21).
     """
     settings = {**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation}
-    with closing(Consumer(settings)) as consumer:
-        found = [
-            each
-            for part in split(partitions)
-            for each in consumer.offsets_for_times(
-                [to_kafka(partition, at) for partition in part], timeout=REQUEST_TIMEOUT_SECONDS
-            )
-        ]
+    deadline = monotonic() + REQUEST_TIMEOUT_SECONDS
+    with closing(Consumer(settings)) as consumer, ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+
+        def ask(part: Sequence[TopicPartition]) -> list[KafkaTopicPartition]:
+            left_seconds = deadline - monotonic()
+            if left_seconds <= 0:
+                raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
+            return consumer.offsets_for_times([to_kafka(each, at) for each in part], timeout=left_seconds)
+
+        found = [each for answer in pool.map(ask, split(partitions, PARTITIONS_IN_REQUEST)) for each in answer]
     for each in found:
         if each.error is not None:
             raise KafkaException(each.error)
@@ -144,10 +149,10 @@ def list_ends(
     return ends, {each: max(watermarks[each], ends[each]) for each in ends}
 
 
-def split(partitions: Sequence[Item]) -> Iterator[list[Item]]:
-    """Yield so many partitions at a time as one request names."""
-    for at in range(0, len(partitions), PARTITIONS_IN_REQUEST):
-        yield list(partitions[at : at + PARTITIONS_IN_REQUEST])
+def split(partitions: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the partitions, ``size`` at a time."""
+    for at in range(0, len(partitions), size):
+        yield list(partitions[at : at + size])
 
 
 def describe_topic_configs(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:

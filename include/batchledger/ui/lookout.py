@@ -37,21 +37,24 @@ class Lookout:
     _sources: dict[str, Watch[Source]] = field(default_factory=dict)
     _helds: dict[str, Watch[Held]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.overview: Watch[Overview] = Watch(self.finder.find, FRESH_SECONDS)
+        self.overview: Watch[Overview] = Watch(self.finder.find, FRESH_SECONDS, self._turn)
 
     def source(self, pipeline: str) -> Watch[Source]:
         """What Kafka holds of a pipeline."""
         with self._lock:
             return self._sources.setdefault(
-                pipeline, Watch(lambda before: _find_source(pipeline, before), FRESH_SECONDS)
+                pipeline, Watch(lambda before: _find_source(pipeline, before), FRESH_SECONDS, self._turn)
             )
 
     def held(self, pipeline: str) -> Watch[Held]:
         """What published batches of a pipeline hold."""
         with self._lock:
-            return self._helds.setdefault(pipeline, Watch(lambda before: _find_held(pipeline, before), FRESH_SECONDS))
+            return self._helds.setdefault(
+                pipeline, Watch(lambda before: _find_held(pipeline, before), FRESH_SECONDS, self._turn)
+            )
 
     def expire(self, pipeline: str) -> None:
         """Have everything about a pipeline found again, because somebody has just acted on it."""

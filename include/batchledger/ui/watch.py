@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -16,10 +16,8 @@ logger = logging.getLogger(__name__)
 # What takes long to find is found again later, so that it takes no more than a fifth of the time.
 PAUSE_FOR_EACH_SECOND = 4.0
 LONGEST_PAUSE_SECONDS = 30.0
-# Searches take turns: Python runs one thread at a time, and each more that wants to run keeps pages waiting longer. One
-# that waits for a service which does not answer holds the others up no longer than this.
-LONGEST_WAIT_SECONDS = 1.0
-_turn = threading.Lock()
+# How long a search waits for its turn.
+LONGEST_WAIT_SECONDS = 2.0
 
 Value = TypeVar("Value")
 
@@ -40,29 +38,40 @@ class Watch(Generic[Value]):
     ``fresh_seconds`` is 4, what was found in 0.5 s is looked for again 4 s after that began, and what took 2 s, 8 s
     after it ended. ``find`` is given the value before, None at first. When it raises, the value stays and the error
     stands beside it.
+
+    Watches with the same ``turn`` look one after the other: Python runs one thread at a time, and each more that wants
+    to run keeps pages waiting longer. One that waits for a service which does not answer holds the others up for
+    ``LONGEST_WAIT_SECONDS`` at most, and after its first error not at all.
     """
 
-    def __init__(self, find: Callable[[Value | None], Value], fresh_seconds: float) -> None:
+    def __init__(
+        self, find: Callable[[Value | None], Value], fresh_seconds: float, turn: "threading.Lock | None" = None
+    ) -> None:
         self._find = find
         self._fresh_seconds = fresh_seconds
+        self._turn = turn or threading.Lock()
         self._lock = threading.Lock()
         self._sight: Sight[Value] = Sight()
         # By the monotonic clock; None when the next look shall find the value again, whenever that is.
         self._due_at: float | None = None
         self._done = threading.Event()
         self._done.set()
+        self._began_late = False
 
     def look(self, patience_seconds: float) -> Sight[Value]:
         """Return what is known, after waiting a little for what is being found when that is nothing, or from long ago.
 
-        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later.
+        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later. Whoever comes
+        while that is found again waits, too.
         """
         with self._lock:
             now = monotonic()
             is_late = self._due_at is None or now >= self._due_at + self._fresh_seconds
-            if self._done.is_set() and (self._due_at is None or now >= self._due_at):
-                self._begin()
-            sight = self._sight
+            if self._done.is_set():
+                self._began_late = is_late
+                if self._due_at is None or now >= self._due_at:
+                    self._begin()
+            is_late, sight = is_late or self._began_late, self._sight
         if is_late or sight.value is None or sight.error is not None:
             self._done.wait(patience_seconds)
         return self._sight
@@ -87,7 +96,7 @@ class Watch(Generic[Value]):
     def _find_again(self) -> None:
         before = self._sight
         try:
-            with _taking_turns():
+            with self._my_turn() if before.error is None else nullcontext():
                 began_at = monotonic()
                 self._sight = Sight(self._find(before.value), datetime.now(UTC))
                 self._rest(monotonic() - began_at)
@@ -100,19 +109,18 @@ class Watch(Generic[Value]):
         finally:
             self._done.set()
 
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        is_mine = self._turn.acquire(timeout=LONGEST_WAIT_SECONDS)
+        try:
+            yield
+        finally:
+            if is_mine:
+                self._turn.release()
+
     def _rest(self, took_seconds: float) -> None:
         """Put the next search off, but for one that somebody has asked for meanwhile."""
         with self._lock:
             if self._due_at is not None:
                 pause_seconds = min(PAUSE_FOR_EACH_SECOND * took_seconds, LONGEST_PAUSE_SECONDS)
                 self._due_at = max(self._due_at, monotonic() + pause_seconds)
-
-
-@contextmanager
-def _taking_turns() -> Iterator[None]:
-    is_mine = _turn.acquire(timeout=LONGEST_WAIT_SECONDS)
-    try:
-        yield
-    finally:
-        if is_mine:
-            _turn.release()

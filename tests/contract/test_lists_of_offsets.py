@@ -1,0 +1,40 @@
+"""Lists of offsets from a real broker: patient with partitions that are not led yet, and never for long."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from batchledger.errors import ServiceUnavailableError
+from batchledger.kafka import requests
+from batchledger.kafka.requests import LATEST, REQUEST_TIMEOUT_SECONDS, list_offsets
+from batchledger.offsets import TopicPartition
+from tests.conftest import Kafka
+from tests.contract.sources import KafkaSource
+from tests.fakes.source import DEFAULT_TIMESTAMP
+from tests.support import wait_until
+
+
+@pytest.fixture
+def source(kafka: Kafka) -> KafkaSource:
+    return KafkaSource(kafka.bootstrap_servers)
+
+
+def test_partition_that_has_no_leader_yet_is_asked_for_again(source: KafkaSource, kafka: Kafka) -> None:
+    """As after the creation of its topic, or while a broker is started again."""
+    partition = TopicPartition(source.topic, 0)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(list_offsets, kafka.options, [partition], LATEST)
+        wait_until(lambda: list_offsets.statistics.get("attempt_number", 0) > 1)
+        source.create_topic(1)
+        assert found.result() == {partition: 0}
+
+
+def test_all_requests_of_a_list_have_one_deadline(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that answers each of many requests late would otherwise be waited for as often."""
+    (partition,) = source.create_topic(1)
+    assert source.log.find_offsets([partition], DEFAULT_TIMESTAMP) == {}
+    looks = count(step=REQUEST_TIMEOUT_SECONDS)
+    monkeypatch.setattr(requests, "monotonic", lambda: next(looks))
+    with pytest.raises(ServiceUnavailableError, match="no answer within"):
+        source.log.find_offsets([partition], DEFAULT_TIMESTAMP)
