@@ -61,8 +61,8 @@ class Watch(Generic[Value]):
     def look(self, patience_seconds: float) -> Sight[Value]:
         """Return what is known, after waiting a little for what is being found when that is nothing, or from long ago.
 
-        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later. Whoever comes
-        while that is found again waits, too.
+        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later. Whoever
+        comes while that is found again waits, too.
         """
         with self._lock:
             now = monotonic()
