@@ -213,7 +213,7 @@ def test_pipeline_shows_what_has_become_of_every_offset_down_to_the_batch(open_v
         expect(page.get_by_text("test orders, agreed with finance")).to_be_visible()
     with open_view("/batchledger/pipelines/shipments") as page:
         expect(page.get_by_role("status").filter(has_text=str(shop.lost))).to_be_visible()
-        assert page.locator(".ribbons rect.expired-unread").count() == 1
+        expect(page.locator(".ribbons rect.expired-unread")).to_have_count(1)
 
 
 def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_view: OpenView, shop: Shop) -> None:

@@ -52,9 +52,8 @@ class Lookout:
     def held(self, pipeline: str) -> Watch[Held]:
         """What published batches of a pipeline hold."""
         with self._lock:
-            return self._helds.setdefault(
-                pipeline, Watch(lambda before: _find_held(pipeline, before), FRESH_SECONDS, self._turn)
-            )
+            # It needs no turn: what takes long about it, the database does.
+            return self._helds.setdefault(pipeline, Watch(lambda before: _find_held(pipeline, before), FRESH_SECONDS))
 
     def expire(self, pipeline: str) -> None:
         """Have everything about a pipeline found again, because somebody has just acted on it."""
