@@ -385,13 +385,18 @@ def test_dry_run_that_cannot_come_to_anything_is_not_started(workplace: Workplac
     assert desk.asked == []
 
 
+def have_replay_shown(workplace: Workplace, desk: Desk) -> tuple[TestPipeline, str]:
+    """A pipeline, and what was signed when the dry run of a replay was begun."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(2, partitions=1)
+    return pipeline, read_approval(desk.preview(pipeline, "replay", ranges=f"{pipeline.name}[0] 0..2"))
+
+
 def test_dry_run_is_signed_anew_each_time_it_is_looked_at(
     workplace: Workplace, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the hour counts from what was found, however long the dry run took."""
-    pipeline = workplace.create(partitions=1)
-    pipeline.send(2, partitions=1)
-    first = read_approval(desk.preview(pipeline, "replay", ranges=f"{pipeline.name}[0] 0..2"))
+    pipeline, first = have_replay_shown(workplace, desk)
     now = TimestampSigner.get_timestamp(TimestampSigner("x"))
     monkeypatch.setattr(TimestampSigner, "get_timestamp", lambda _: now + 3500)
     second = read_approval(desk.follow(pipeline, "manual__1", first))
@@ -403,9 +408,7 @@ def test_dry_run_is_signed_anew_each_time_it_is_looked_at(
 def test_dry_run_is_looked_at_further_although_the_ledger_does_not_answer(
     workplace: Workplace, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = workplace.create(partitions=1)
-    pipeline.send(2, partitions=1)
-    approval = read_approval(desk.preview(pipeline, "replay", ranges=f"{pipeline.name}[0] 0..2"))
+    pipeline, approval = have_replay_shown(workplace, desk)
     desk.airflow.state_by_run[pipeline.name, "manual__1"] = "success"
     monkeypatch.setattr(acting, "ledger_dsn", lambda _: "host=127.0.0.1 port=1 user=nobody dbname=none")
     silent = desk.follow(pipeline, "manual__1", approval)

@@ -13,12 +13,10 @@ from batchledger.kafka.range_reader import RangeReader
 from batchledger.kafka.requests import (
     EARLIEST,
     Isolation,
-    client_options,
     describe_topic_configs,
     kafka_call,
     list_ends,
     list_offsets,
-    open_admin,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
 
@@ -35,7 +33,7 @@ def read_health(
     partitions = sorted(next_offset_by_partition)
     topics = sorted({each.topic for each in partitions})
     with kafka_call(f"look at what is unread of {', '.join(topics)}", options):
-        config_by_topic = describe_topic_configs(open_admin(client_options(options)), topics)
+        config_by_topic = describe_topic_configs(options, topics)
         starts = list_offsets(options, partitions, EARLIEST)
         ends, watermarks = list_ends(options, partitions)
         deadline = monotonic() + READING_SECONDS

@@ -6,6 +6,7 @@ partitions are lists of offsets, so that 10,000 of them take a second.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -76,12 +77,9 @@ class KafkaLog:
             moved = [to_kafka(each, offset) for each, offset in next_offset_by_partition.items()]
             # A commit waits for its coordinator as long as a session lasts, by default 45 s.
             session = {"session.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "enable.auto.commit": False}
-            consumer = Consumer({**client_options(self.options), **session, "group.id": group})
-            try:
+            with closing(Consumer({**client_options(self.options), **session, "group.id": group})) as consumer:
                 for part in split(moved, OFFSETS_IN_COMMIT):
                     consumer.commit(offsets=part, asynchronous=False)
-            finally:
-                consumer.close()
 
     def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
         """See the port."""

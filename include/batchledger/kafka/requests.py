@@ -155,13 +155,14 @@ def split(partitions: Sequence[Item], size: int) -> Iterator[list[Item]]:
         yield list(partitions[at : at + size])
 
 
-def describe_topic_configs(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+def describe_topic_configs(options: Mapping[str, str], topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the settings in force of each topic, the cluster's defaults included.
 
     Topics are absent, and named in the log, when this user may not DESCRIBE_CONFIGS of them.
     """
     if not topics:
         return {}
+    admin = open_admin(client_options(options))
     answers = admin.describe_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics], request_timeout=REQUEST_TIMEOUT_SECONDS
     )

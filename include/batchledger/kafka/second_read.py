@@ -14,13 +14,11 @@ from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.range_reader import RangeReader
 from batchledger.kafka.requests import (
     EARLIEST,
-    LATEST,
     Isolation,
-    client_options,
     describe_topic_configs,
     kafka_call,
+    list_ends,
     list_offsets,
-    open_admin,
 )
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 
@@ -35,10 +33,9 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     topics = sorted({each.topic for each in partitions})
     deadline = monotonic() + reading_seconds(holes)
     with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
-        configs = describe_topic_configs(open_admin(client_options(options)), topics)
+        configs = describe_topic_configs(options, topics)
         starts = list_offsets(options, partitions, EARLIEST)
-        stable_ends = list_offsets(options, partitions, LATEST)
-        ends = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
+        stable_ends, ends = list_ends(options, partitions)
         _require_within(holes, stable_ends, ends)
         kept = cut_off(holes, starts)
         uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)

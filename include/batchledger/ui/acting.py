@@ -24,6 +24,7 @@ from batchledger.decisions import rehearse
 from batchledger.errors import BatchledgerError, DecisionRefusedError, ServiceUnavailableError
 from batchledger.ledger.history import BatchHistory, list_quarantine, load_batch_history
 from batchledger.ledger.overview import find_batch_of_run
+from batchledger.offsets import count_offsets
 from batchledger.pipeline import Platform
 from batchledger.plans import preview_replay
 from batchledger.trigger_form import Rehearse, RunFacts, read_order
@@ -262,7 +263,7 @@ def _explain(order: _Order) -> list[str]:
     if order.kind not in OF_BATCH:
         return []
     history = load_batch_history(ledger_dsn(order.config), read_batch(order.fields))
-    batch, offsets = history.batch, sum(each.until - each.start for each in history.ranges)
+    batch, offsets = history.batch, count_offsets(history.batch.ranges)
     rows = sum(each.accepted or 0 for each in history.ranges)
     failed = ", ".join(each.name for each in history.checks if each.blocks)
     match order.kind:

@@ -276,8 +276,7 @@ class _Seen:
 def _look(lookout: Lookout, config: PipelineConfig) -> _Seen:
     dsn, name = ledger_dsn(config), config.name
     history, source = lookout.held(name), lookout.source(name)
-    # Both are looked for before one is waited for; in this order, because the page is worth more without the history.
-    source.look(0)
+    # Both are found at the same time, and waited for together.
     history.look(0)
     until = monotonic() + _PATIENCE_SECONDS
     sight = source.look(_PATIENCE_SECONDS)
