@@ -10,14 +10,7 @@ from time import monotonic
 
 from batchledger.batch import PartitionHealth
 from batchledger.kafka.range_reader import RangeReader
-from batchledger.kafka.requests import (
-    EARLIEST,
-    Isolation,
-    describe_topic_configs,
-    kafka_call,
-    list_ends,
-    list_offsets,
-)
+from batchledger.kafka.requests import Isolation, describe_topic_configs, kafka_call, list_bounds
 from batchledger.offsets import OffsetRange, TopicPartition
 
 READING_SECONDS = 30.0
@@ -34,8 +27,7 @@ def read_health(
     topics = sorted({each.topic for each in partitions})
     with kafka_call(f"look at what is unread of {', '.join(topics)}", options):
         config_by_topic = describe_topic_configs(options, topics)
-        starts = list_offsets(options, partitions, EARLIEST)
-        ends, watermarks = list_ends(options, partitions)
+        starts, ends, watermarks = list_bounds(options, partitions)
         deadline = monotonic() + READING_SECONDS
         unread = {each: max(next_offset_by_partition[each], starts[each]) for each in partitions}
         oldest_unread = _find_moments(options, unread, ends, deadline)

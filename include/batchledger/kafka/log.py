@@ -19,12 +19,11 @@ from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIden
 from batchledger.kafka import health, second_read
 from batchledger.kafka.records import read_bytes
 from batchledger.kafka.requests import (
-    EARLIEST,
     REQUEST_TIMEOUT_SECONDS,
     Result,
     client_options,
     kafka_call,
-    list_ends,
+    list_bounds,
     list_offsets,
     open_admin,
     split,
@@ -56,8 +55,7 @@ class KafkaLog:
                 for topic, answer in found.items()
                 for partition in answer.partitions
             ]
-            starts = list_offsets(self.options, partitions, EARLIEST)
-            ends, watermarks = list_ends(self.options, partitions)
+            starts, ends, watermarks = list_bounds(self.options, partitions)
         return LogState(
             {topic: TopicIdentity(cluster_id, str(answer.topic_id)) for topic, answer in found.items()},
             {each: PartitionLog(starts[each], ends[each], watermarks[each] - ends[each]) for each in partitions},

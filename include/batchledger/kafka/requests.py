@@ -139,14 +139,18 @@ def list_offsets(
     return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
 
-def list_ends(
+def list_bounds(
     options: Mapping[str, str], partitions: Sequence[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Return the last stable offset and the high watermark of each partition; the second is never below the first."""
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the log start, the last stable offset and the high watermark of each partition.
+
+    The high watermark is never below the last stable offset.
+    """
+    starts = list_offsets(options, partitions, EARLIEST)
     # In this order: records that arrive in between would otherwise look as if a transaction held them back.
     watermarks = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
     ends = list_offsets(options, partitions, LATEST)
-    return ends, {each: max(watermarks[each], ends[each]) for each in ends}
+    return starts, ends, {each: max(watermarks[each], ends[each]) for each in ends}
 
 
 def split(partitions: Sequence[Item], size: int) -> Iterator[list[Item]]:

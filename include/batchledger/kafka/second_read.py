@@ -12,14 +12,7 @@ from time import monotonic
 from batchledger.accounting import HoleEvidence
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.kafka.range_reader import RangeReader
-from batchledger.kafka.requests import (
-    EARLIEST,
-    Isolation,
-    describe_topic_configs,
-    kafka_call,
-    list_ends,
-    list_offsets,
-)
+from batchledger.kafka.requests import Isolation, describe_topic_configs, kafka_call, list_bounds
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 
 READING_SECONDS = 60.0
@@ -34,8 +27,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
     deadline = monotonic() + reading_seconds(holes)
     with kafka_call(f"look into {describe_ranges(holes, limit=3)}", options):
         configs = describe_topic_configs(options, topics)
-        starts = list_offsets(options, partitions, EARLIEST)
-        stable_ends, ends = list_ends(options, partitions)
+        starts, stable_ends, ends = list_bounds(options, partitions)
         _require_within(holes, stable_ends, ends)
         kept = cut_off(holes, starts)
         uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
