@@ -1,4 +1,7 @@
-"""People at the pages, without Airflow: who they are, what it lets them do, and what its database would say."""
+"""People at the pages, without Airflow: who they are, what it lets them do, and what its database would say.
+
+Also what they find there: a pipeline that has published something, or is blocked.
+"""
 
 import html
 import re
@@ -14,9 +17,11 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from httpx import Response
 
+from batchledger import run_batch
+from batchledger.errors import BatchBlockedError
 from batchledger.ui import access, acting, airflow_runs, app, overview, pipeline_view, reading
 from batchledger.ui.app import build_app
-from tests.support import TestPipeline
+from tests.support import TestPipeline, Workplace
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
 HTML = {"Accept": "text/html"}
@@ -183,3 +188,19 @@ def offers(answer: Response) -> bool:
 def words(answer: Response) -> str:
     """Return what a person reads on a page."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
+
+
+def publish(pipeline: TestPipeline) -> int:
+    """Publish what waits; return the batch."""
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    return batch.batch_id
+
+
+def block(workplace: Workplace, run: str = "run") -> tuple[TestPipeline, int]:
+    """A pipeline and its blocked batch: of two offsets one is a marker, which the pipeline does not declare."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
+    with pytest.raises(BatchBlockedError) as blocked:
+        run_batch.run_once(pipeline.platform(), run)
+    return pipeline, int(blocked.value.fields["batch_id"])

@@ -17,9 +17,8 @@ from batchledger.ui import lookout, pipeline_view
 from batchledger.ui.overview import Standing
 from batchledger.ui.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.ui.ribbon import COLUMNS
-from tests.integration.test_page_decisions import block, publish
 from tests.integration.test_replay_command import change
-from tests.pages import ANA, PATIENT_SECONDS, VIEWER, Desk, User, open_desk, words
+from tests.pages import ANA, PATIENT_SECONDS, VIEWER, Desk, User, block, open_desk, publish, words
 from tests.support import TestPipeline, Workplace, wait_until
 
 BANNER = 'class="banner bad" role="alert"'
