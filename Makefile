@@ -23,11 +23,11 @@ up: setup  ## Start the local services: Kafka, PostgreSQL, Spark, Airflow.
 down:  ## Stop the local services. Data stays in .local.
 	@if [ -x $(BIN)/batchledger ]; then $(BIN)/batchledger down; fi
 
-demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once.
-	@$(BIN)/batchledger demo
+demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once; or SINK=kafka.
+	@$(BIN)/batchledger demo $(addprefix flights_,$(filter-out postgres,$(SINK)))
 
-torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SEED=any.
-	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) $(if $(SEED),--seed $(SEED))
+torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SINK=postgres SEED=any.
+	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) --sink $(or $(SINK),postgres) $(if $(SEED),--seed $(SEED))
 
 machine: setup  ## Check the invariants under other schedules than make test does: SEED=random SCHEDULES=200.
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \

@@ -23,7 +23,7 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
         max_active_runs=1,
         default_args=RETRIES,
         tags=["batchledger"],
-        description=f"{', '.join(pipeline.source.topics)} → {pipeline.sink.table}, {pipeline.delivery}",
+        description=f"{', '.join(pipeline.source.topics)} → {pipeline.sink.target}, {pipeline.delivery}",
     )
     def life_of_a_batch() -> None:
         @task

@@ -22,6 +22,7 @@ from batchledger.kafka.admin import ensure_topic
 from batchledger.pipeline import Platform
 from batchledger.ports import CrashHook, no_crash
 from batchledger.wiring import build_platform, verify_pipeline
+from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
 
@@ -37,13 +38,19 @@ class Workplace:
     def create(
         self, partitions: int = 2, topic_config: Mapping[str, str] | None = None, name: str = "", **changes: Any
     ) -> "TestPipeline":
-        """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file."""
+        """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file.
+
+        The rows go ``into`` a table, or into a topic.
+        """
         name = name or f"t_{uuid.uuid4().hex[:12]}"
         create_topic(self.kafka_options, name, partitions, topic_config)
+        if changes.pop("into", "table") == "topic":
+            changes["sink"] = {"type": "kafka", "topic": f"{name}_target", **changes.get("sink", {})}
+        else:
+            changes["sink"] = {"table": f"{name}_target", **changes.get("sink", {})}
         content = {
             "name": name,
             "source": {"topics": [name], "schema": SCHEMA, **changes.pop("source", {})},
-            "sink": {"table": f"{name}_target", **changes.pop("sink", {})},
             **changes,
         }
         path = self.folder / f"{name}.yaml"
@@ -111,9 +118,20 @@ class TestPipeline:
 
     def count_target_rows(self) -> int:
         """The number of visible rows; 0 when there is no target yet."""
+        if self.writes_to_topic:
+            return len(self.read_output())
         if self.query("select to_regclass(%s)", f"{self.name}_target") == [(None,)]:
             return 0
         return int(self.query("select count(*) from {target}")[0][0])
+
+    @property
+    def writes_to_topic(self) -> bool:
+        """Whether its rows become records."""
+        return self.config.sink.type == "kafka"
+
+    def read_output(self) -> list[Mapping[str, Any]]:
+        """The rows that a reader of committed records sees in the topic that it writes to."""
+        return read_rows(self.workplace.kafka_options, f"{self.name}_target")
 
     def list_staging(self) -> list[str]:
         """The staging tables of this pipeline's batches."""
@@ -127,6 +145,8 @@ class TestPipeline:
 
     def count_copies(self) -> Counter[str]:
         """How often each message id is visible; empty when there is no target yet."""
+        if self.writes_to_topic:
+            return Counter(row["message_id"] for row in self.read_output())
         if not self.count_target_rows():
             return Counter()
         return Counter(message_id for (message_id,) in self.query("select message_id from {target}"))

@@ -105,6 +105,18 @@ class TargetCount:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetCounts:
+    """What the target holds, by batch id and partition; None of its rows is left out.
+
+    Of batches up to ``incomplete_until`` the target may have removed rows by rules of its own, such as the retention of
+    a topic; 0 where it removes nothing.
+    """
+
+    by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
+    incomplete_until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HoleEvidence:
     """What a second read, by another client, found where the stage step saw no record.
 

@@ -1,7 +1,8 @@
 """The life of a batch as frozen values: its plan, its states, its attempts, its position in the source.
 
 A batch is one plan and its life: ``planned -> staged -> audited -> published``, or ``blocked`` / ``discarded``. A new
-attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). No I/O here.
+attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). While a sink commits it
+by itself an audited batch is ``committing``: the sink is asked before anything else is done (I9). No I/O here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ class BatchState(StrEnum):
     PLANNED = "planned"
     STAGED = "staged"
     AUDITED = "audited"
+    COMMITTING = "committing"
     PUBLISHED = "published"
     BLOCKED = "blocked"
     DISCARDED = "discarded"
@@ -28,6 +30,11 @@ class BatchState(StrEnum):
     def is_final(self) -> bool:
         """Whether no attempt may be opened any more."""
         return self in (BatchState.PUBLISHED, BatchState.DISCARDED)
+
+    @property
+    def is_permitted(self) -> bool:
+        """Whether the batch has passed its audit, or was accepted by a person."""
+        return self in (BatchState.AUDITED, BatchState.COMMITTING, BatchState.PUBLISHED)
 
 
 class Lane(StrEnum):

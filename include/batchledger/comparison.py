@@ -7,7 +7,7 @@ from typing import Any
 from batchledger.batch import HeldRange
 from batchledger.offsets import OffsetRange, TopicPartition
 
-_COUNTS = ("added", "removed", "changed", "unchanged")
+_COUNTS = ("added", "removed", "changed", "unchanged", "repeated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Comparison:
     """How the target would differ: rows by what would become of them, and the first of those that would change.
 
     A row is told by its coordinates, in a target that is updated by key by its key. ``_batch_id`` is left out: every
-    row that is published again gets another one. ``absent_columns`` are those of the target that the rows do not have;
+    row that is published again gets another one. ``repeated`` are rows that come once more beside those that are there,
+    as records of a topic do. ``absent_columns`` are those of the target that the rows do not have;
     they take no part, and would get their default.
     """
 
@@ -59,9 +60,13 @@ class Comparison:
     unchanged: int = 0
     examples: tuple[ChangedRow, ...] = ()
     absent_columns: tuple[str, ...] = ()
+    repeated: int = 0
 
     def __str__(self) -> str:
         """Example: ``the rows would differ: 0 added, 1 removed, 2 changed, 3 unchanged``."""
+        if self.repeated:
+            new = f", and {self.added:,} that were not there before" if self.added else ""
+            return f"a topic replaces nothing: {self.repeated:,} records would be produced once more{new}"
         if self.is_same:
             return f"the rows would be the same: {self.unchanged:,} unchanged"
         counts = (("added", self.added), ("removed", self.removed), ("changed", self.changed))
@@ -71,7 +76,7 @@ class Comparison:
     @property
     def is_same(self) -> bool:
         """Whether the rows would be as they are."""
-        return not (self.added or self.removed or self.changed)
+        return not (self.added or self.removed or self.changed or self.repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
 
 def _comparison_from_json(kept: Mapping[str, Any]) -> Comparison:
     return Comparison(
-        **{name: kept[name] for name in _COUNTS},
+        **{name: kept.get(name, 0) for name in _COUNTS},
         examples=tuple(_changed_row(each["where"], each["columns"]) for each in kept["examples"]),
         absent_columns=tuple(kept["absent_columns"]),
     )

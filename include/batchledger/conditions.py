@@ -82,7 +82,7 @@ def _explain_ends(stored: StoredFacts) -> Iterator[tuple[Key, str]]:
         _, kind, _ = each.key
         if each.batch_state is BatchState.DISCARDED and (kind in _OF_BATCH or kind == IncidentKind.CHECK_FAILED):
             yield each.key, "discarded"
-        elif kind in _OF_BATCH and each.batch_state in (BatchState.AUDITED, BatchState.PUBLISHED):
+        elif kind in _OF_BATCH and each.batch_state is not None and each.batch_state.is_permitted:
             accepted = "accepted by a person" if each.is_accepted else ""
             published = "published" if each.batch_state is BatchState.PUBLISHED else ""
             yield each.key, " and ".join(part for part in (accepted, published) if part)

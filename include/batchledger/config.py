@@ -8,6 +8,7 @@ parses DAG files through this module.
 import difflib
 import os
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,15 @@ from batchledger.columns import INTEGER_TYPES, Column
 from batchledger.errors import ConfigurationError
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import StartPolicy
-from batchledger.record_rules import Deduplication, SequenceRule, SinkMode, TombstonePolicy
+from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy
 from batchledger.sections import (
     AuditConfig,
     ConnectionId,
     DeadlinesConfig,
     DedupeConfig,
+    KafkaSinkConfig,
     LimitsConfig,
+    PostgresSinkConfig,
     QuarantineConfig,
     Section,
     SequenceConfig,
@@ -72,6 +75,7 @@ class PipelineConfig(Section):
     )
     deadlines: DeadlinesConfig = DeadlinesConfig()
     spark: ConnectionId = "spark_default"
+    ledger: ConnectionId | None = None
     _folder: Path = PrivateAttr(default=Path())
 
     def model_post_init(self, context: Any, /) -> None:
@@ -92,20 +96,34 @@ class PipelineConfig(Section):
     @model_validator(mode="after")
     def _tombstones_fit(self) -> "PipelineConfig":
         key, tombstones = self.sink.key or [], self.source.tombstones
-        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.mode is SinkMode.UPSERT:
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.is_keyed:
             raise ValueError(
-                "source.tombstones: keep makes rows without a key, which sink.mode upsert refuses; allowed: "
-                "quarantine, skip, delete, or a transform that gives them one"
+                "source.tombstones: keep makes rows without a key, which the sink refuses; allowed: quarantine, skip, "
+                "delete, or a transform that gives them one"
             )
         if tombstones is TombstonePolicy.DELETE:
-            if self.sink.mode is not SinkMode.UPSERT:
-                raise ValueError("source.tombstones: delete needs sink.mode: upsert, which knows the rows by a key")
+            if not self.sink.is_keyed:
+                raise ValueError(
+                    "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
+                    "topic with sink.key"
+                )
             _require_declared("sink.key", key, self.source.columns)
             if self.dedupe is not None and set(self.dedupe.key) <= set(key):
                 raise ValueError(
                     "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
                     "that is not in sink.key"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _sink_fits(self) -> "PipelineConfig":
+        match self.sink:
+            case PostgresSinkConfig(connection=connection):
+                if self.ledger not in (None, connection):
+                    raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
+            case KafkaSinkConfig(connection=connection, topic=topic):
+                if topic in self.source.topics and connection == self.source.connection:
+                    raise ValueError(f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows")
         return self
 
     @model_validator(mode="after")
@@ -128,6 +146,11 @@ class PipelineConfig(Section):
     def requested_checks(self) -> tuple[RequestedCheck, ...]:
         """What the file asks to be judged on the rows of every batch."""
         return name_checks(self.checks, self.on_check_failure)
+
+    @property
+    def warehouse(self) -> str:
+        """The connection of the database that holds the ledger: the sink's own where that is a table."""
+        return self.sink.connection if isinstance(self.sink, PostgresSinkConfig) else self.ledger or "warehouse"
 
     @property
     def folder(self) -> Path:
@@ -166,6 +189,7 @@ class PipelineConfig(Section):
             delivery=self.delivery,
             deduplication=self.deduplication,
             sequence=self.numbering,
+            mode=self.sink.sink_mode,
         )
 
 
@@ -234,17 +258,24 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     return pipeline
 
 
-def _explain(fault: Any) -> str:
-    place = [str(part) for part in fault["loc"]]
+_SINK_TYPES: Mapping[str, type[Section]] = {"postgres": PostgresSinkConfig, "kafka": KafkaSinkConfig}
+
+
+def _explain(fault: Any) -> str:  # noqa: PLR0911 (one for each type of fault)
+    loc = [str(part) for part in fault["loc"]]
+    # Which kind of a sink is meant is part of the place, but not of the file.
+    place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or part not in _SINK_TYPES]
     key = ".".join(place) or "file"
     match fault["type"]:
         case "extra_forbidden":
-            allowed = _keys_of(place[:-1])
+            allowed = _keys_of(loc[:-1])
             return f"{key}: unknown key {place[-1]!r}; {_nearest(place[-1], allowed)}"
         case "missing":
             return f"{key}: this key is required"
         case "literal_error" | "enum":
             return f"{key}: {fault['input']!r} is not allowed; allowed: {fault['ctx']['expected']}"
+        case "union_tag_invalid":
+            return f"{key}.type: {fault['ctx']['tag']!r} is not allowed; allowed: {fault['ctx']['expected_tags']}"
         case "string_pattern_mismatch":
             return f"{key}: {fault['input']!r} does not match {fault['ctx']['pattern']}"
         case "value_error":
@@ -257,6 +288,9 @@ def _explain(fault: Any) -> str:
 def _keys_of(place: list[str]) -> list[str]:
     model: type[BaseModel] = PipelineConfig
     for part in place:
+        if part not in model.model_fields:
+            model = _SINK_TYPES[part]
+            continue
         annotation = model.model_fields[part].annotation
         # A section that may be missing is a union with None.
         sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]

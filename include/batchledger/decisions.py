@@ -83,7 +83,7 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     standing = _find_acceptance(platform, batch)
     if batch.state is BatchState.PUBLISHED and standing is None:
         raise published_already(batch)
-    if standing is not None and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
+    if standing is not None and batch.state.is_permitted:
         decided = Decided(standing, is_new=False)
     else:
         attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
@@ -127,6 +127,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     offsets = resolve_rewind(rules.name, asked, positions, log, found_at)
     given_up: tuple[OffsetRange, ...] = ()
     if asked.truncate:
+        _require_replaceable(platform)
         given_up = check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
     open_batch = platform.ledger.find_open_batch(rules.name)
     empty = platform.sink.truncate if platform.decisions.is_kept else _count_rows(platform)
@@ -275,13 +276,23 @@ def _emptied_perhaps(pipeline: str, error: OutcomeUnknownError) -> OutcomeUnknow
 def _count_rows(platform: Platform) -> Callable[[TargetAccess], int]:
     """What stands for emptying the target in a dry run: nobody has to wait for it."""
     counts = platform.sink.count_target(platform.rules.name)
-    return lambda _: sum(each.rows for each in counts.values())
+    return lambda _: sum(each.rows for each in counts.by_batch.values())
 
 
 def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
     """Clean up what a batch has staged, if it was discarded by a decision that is kept."""
     if batch is not None and platform.decisions.is_kept:
         drop_discarded(platform, batch)
+
+
+def _require_replaceable(platform: Platform) -> None:
+    """Raise where rows cannot be taken away: what readers of a topic have seen stays."""
+    if not platform.rules.mode.can_replace:
+        raise DecisionRefusedError(
+            f"the topic of {platform.rules.name} cannot be emptied: its readers have seen the records. Rewind without "
+            "emptying it; what is read again is produced again.",
+            pipeline=platform.rules.name,
+        )
 
 
 def _log(platform: Platform, decided: Decided) -> Decided:

@@ -2,16 +2,35 @@
 
 A batch that takes offsets over from another one, as every replay may, does so in one commit, whatever the mode: old
 rows go when the new ones come (I8).
+
+A sink that commits by itself does so as the last thing before the ledger's own commit, so that whatever the ledger
+refuses is refused before. What has to be one commit is announced first: from then on, whoever goes on asks the sink
+whether it has committed (I9). Of a batch that is committed in two, nobody asks: a crash between sink and ledger is what
+its mode allows.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from enum import Enum, auto
 
 from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
-from batchledger.errors import BatchledgerError, FencedError, RowsLostError
+from batchledger.errors import (
+    BatchledgerError,
+    FencedError,
+    OutcomePendingError,
+    OutcomeUnknownError,
+    RowsLostError,
+    ServiceUnavailableError,
+)
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
 from batchledger.replay import check_quarantined
+
+logger = logging.getLogger(__name__)
+
+SETTLED_WHILE_PUBLISHING = 5
 
 
 class _Part(Enum):
@@ -28,44 +47,130 @@ _COMMITS: Mapping[DeliveryMode, tuple[frozenset[_Part], ...]] = {
 }
 
 
+_EVERYTHING = frozenset(_Part)
+
+
 def deliver(platform: Platform, attempt: Attempt) -> None:
     """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
+
+    One that is committing is finished: the sink is asked, and commits now what it has not yet.
 
     Raises what the ledger and the sink refuse, with nothing committed by this call, and ReplayRefusedError when records
     of a quarantine replay have left quarantine since they were staged; after a first commit RowsLostError when that one
     moved the positions (at_most_once).
     """
-    *earlier, last = _COMMITS[attempt.batch.delivery]
-    has_moved = False
-    for parts in earlier:
-        with platform.ledger.publication(attempt) as publication:
-            replaced = publication.find_replaced()
-            if _Part.ROWS not in parts and not replaced:
+    if attempt.batch.state is BatchState.COMMITTING:
+        _commit_announced(platform, attempt, may_be_there=True)
+        return
+    parts, *rest = _COMMITS[attempt.batch.delivery]
+    with _publication(platform, attempt) as publication:
+        replaced = publication.find_replaced()
+        if _takes_over(attempt, replaced):
+            parts = _EVERYTHING
+        is_announced = parts == _EVERYTHING and platform.sink.commits_itself
+        if is_announced:
+            publication.announce()
+        else:
+            if _Part.ROWS not in parts:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
                 platform.sink.check(publication)
             _apply(parts, replaced, platform, publication)
-            if replaced:
-                platform.sink.remember_numbers(publication)
-                platform.crash("before_commit")
-        if replaced:
-            return
-        has_moved = _Part.POSITIONS in parts
+            _finish(parts, platform, publication, is_last=parts == _EVERYTHING)
+    if is_announced:
+        platform.crash("announced")
+        announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
+        _commit_announced(platform, announced, may_be_there=False)
+    elif parts != _EVERYTHING:
         platform.crash("between_commits")
+        _deliver_rest(platform, attempt, *rest)
+
+
+def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
+    """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
     try:
-        with platform.ledger.publication(
-            attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED
-        ) as publication:
+        with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+            # Within the transaction: others wait, so nobody commits it between the answer and what follows from it.
+            may_be_there = is_there = may_be_there and platform.sink.find_commit(attempt)
+            _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
+            _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
+    except (OutcomeUnknownError, FencedError):
+        # Fenced: somebody else goes on with it.
+        raise
+    except BatchledgerError:
+        if not may_be_there:
+            # Where that is not possible now, the sink is asked.
+            with (
+                suppress(FencedError, ServiceUnavailableError),
+                platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
+            ):
+                publication.revoke()
+        raise
+
+
+@contextmanager
+def _publication(
+    platform: Platform, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+) -> Iterator[Publication]:
+    """Open a publication; while another batch of the pipeline is committing, its outcome is found before.
+
+    Its run may be gone, and nobody takes a replay again by himself.
+    """
+    with ExitStack() as stack:
+        publication = None
+        for _ in range(SETTLED_WHILE_PUBLISHING):
+            try:
+                publication = stack.enter_context(platform.ledger.publication(attempt, expected))
+                break
+            except OutcomePendingError as error:
+                _settle(platform, error.fields["batch_id"])
+        yield publication or stack.enter_context(platform.ledger.publication(attempt, expected))
+
+
+def _settle(platform: Platform, batch_id: int) -> None:
+    """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
+
+    Nothing is committed that was not. Raises what the sink raises that cannot be asked.
+    """
+    batch = platform.ledger.load_batch(batch_id)
+    logger.warning("%s attempt %d is committing; its sink is asked first", batch.label, batch.attempt)
+    attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
+    # Its own run may be faster. Where the ledger's answer is lost, whoever goes on looks again.
+    with (
+        suppress(FencedError, OutcomeUnknownError),
+        platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
+    ):
+        if platform.sink.find_commit(attempt):
+            _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
+            _finish(frozenset(), platform, publication, is_last=True)
+        else:
+            publication.revoke()
+
+
+def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part]) -> None:
+    """Make the second of two commits."""
+    has_moved = _Part.POSITIONS not in parts
+    try:
+        with _publication(platform, attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED) as publication:
             if has_moved and not publication.holds_all_ranges:
                 raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
             # What has moved holds its ranges already.
-            _apply(last, () if has_moved else publication.find_replaced(), platform, publication)
-            # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
-            platform.sink.remember_numbers(publication)
-            platform.crash("before_commit")
+            done = _apply(parts, () if has_moved else publication.find_replaced(), platform, publication)
+            _finish(done, platform, publication, is_last=True)
     except BatchledgerError as error:
         if has_moved:
             raise rows_lost(attempt, error) from error
         raise
+
+
+def _finish(parts: frozenset[_Part], platform: Platform, publication: Publication, *, is_last: bool) -> None:
+    """End a publication, whose ledger commits next; ``parts`` are what the sink has yet to commit."""
+    if is_last:
+        # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
+        platform.sink.remember_numbers(publication)
+        platform.crash("before_commit")
+    if _Part.ROWS in parts and platform.sink.commits_itself:
+        platform.sink.commit(publication)
+        platform.crash("sink_committed")
 
 
 def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
@@ -79,16 +184,24 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
 
 
 def _apply(
-    parts: frozenset[_Part], replaced: Sequence[HeldRange], platform: Platform, publication: Publication
-) -> None:
-    """Make the parts visible; all of them where offsets are taken over."""
+    parts: frozenset[_Part],
+    replaced: Sequence[HeldRange],
+    platform: Platform,
+    publication: Publication,
+    *,
+    is_there: bool = False,
+) -> frozenset[_Part]:
+    """Make the parts visible, all of them where offsets are taken over; return which.
+
+    ``is_there``: the sink shows the rows already.
+    """
     batch = publication.attempt.batch
     if batch.origin is RecordOrigin.QUARANTINE:
         # What somebody has dropped since it was staged must not come back.
         check_quarantined(batch, publication.find_quarantined())
-    if replaced or batch.lane is Lane.REPLAY:
+    if _takes_over(publication.attempt, replaced):
         # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
-        parts = frozenset(_Part)
+        parts = _EVERYTHING
         publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
         platform.crash("rows_withdrawn")
     if _Part.POSITIONS in parts:
@@ -98,6 +211,15 @@ def _apply(
         publication.mark_published()
         platform.crash("positions_moved")
     if _Part.ROWS in parts:
-        platform.sink.publish(publication)
+        if is_there:
+            platform.sink.confirm(publication)
+        else:
+            platform.sink.publish(publication)
         publication.mark_rows()
         platform.crash("rows_moved")
+    return parts
+
+
+def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
+    """Whether rows of the target may go when those of the batch come."""
+    return bool(replaced) or attempt.batch.lane is Lane.REPLAY

@@ -19,7 +19,7 @@ from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
 from batchledger.record_rules import SinkMode
-from batchledger.refusals import ways_out
+from batchledger.refusals import outcome_pending, ways_out
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 
@@ -30,6 +30,7 @@ _PROVED_OF_TARGET = {
         "that is updated by key holds only the newest state, so a missing row cannot be told from one that was "
         "replaced or deleted."
     ),
+    SinkMode.PRODUCE: "the topic holds what the ledger says, each replay once more.",
 }
 COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
@@ -230,6 +231,8 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         _show_attempts(history)
     if batch.state is BatchState.BLOCKED:
         print_out(Text(f"{ways_out(batch)}."))
+    if batch.state is BatchState.COMMITTING:
+        print_out(Text(str(outcome_pending(batch))))
 
 
 def _show_attempts(history: BatchHistory) -> None:
@@ -328,6 +331,11 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
         print_out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         print_out("Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);")
         print_out(_PROVED_OF_TARGET[verification.mode])
+        if verification.incomplete_until:
+            print_out(
+                f"Not proved: that no record of batches up to {verification.incomplete_until} is missing, nor of any "
+                "replay; the topic removes records by its own retention or compaction."
+            )
         return
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"

@@ -92,11 +92,11 @@ def discarding_too(batch: Batch | None) -> Effect:
 
 
 def retaking(batch: Batch, run: str) -> Effect:
-    """A run opens the next attempt."""
-    return Effect(
-        {"state": batch.state, "attempt": batch.attempt, "run": batch.attempt_run},
-        {"state": BatchState.PLANNED, "attempt": batch.attempt + 1, "run": run},
-    )
+    """A run opens the next attempt, or finds out what has become of the present one."""
+    before = {"state": batch.state, "attempt": batch.attempt, "run": batch.attempt_run}
+    if batch.state is BatchState.COMMITTING:
+        return Effect(before, {**before, "run": run})
+    return Effect(before, {"state": BatchState.PLANNED, "attempt": batch.attempt + 1, "run": run})
 
 
 def pausing(is_paused: bool) -> Effect:

@@ -72,6 +72,12 @@ class PredecessorPendingError(PositionConflictError):
     retryable = True
 
 
+class OutcomePendingError(BatchledgerError):
+    """A batch was about to be committed by its sink, and whether it was has to be found first."""
+
+    retryable = True
+
+
 class RowsLostError(BatchledgerError):
     """A pipeline with at-most-once delivery moved its position, and the rows of the batch were not written."""
 

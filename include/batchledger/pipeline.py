@@ -23,7 +23,7 @@ from batchledger.ports import (
     no_crash,
 )
 from batchledger.progress import Reading
-from batchledger.record_rules import Deduplication, SequenceRule
+from batchledger.record_rules import Deduplication, SequenceRule, SinkMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class PipelineRules:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
+    mode: SinkMode = SinkMode.APPEND
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -166,7 +166,10 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
         batch = store_replay(platform, planned, run, decision, key)
     offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
     logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
-    logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
+    if platform.rules.mode.can_replace:
+        logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
+    else:
+        logger.warning("%s: a topic replaces nothing, what was produced before is produced once more", batch.label)
     platform.crash("plan_stored")
     return batch
 

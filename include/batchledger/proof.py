@@ -11,7 +11,7 @@ between the two reads; the next proof finds them.
 
 from collections.abc import Callable, Mapping
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCounts
 from batchledger.errors import UnsettledError
 from batchledger.record_rules import SinkMode
 from batchledger.verification import Finding, PublishedHistory, TargetKey, Verification, check_target, conclude
@@ -22,7 +22,7 @@ LOOKS = 10
 def prove(
     pipeline: str,
     load_history: Callable[[], PublishedHistory],
-    count_target: Callable[[], Mapping[TargetKey, TargetCount]],
+    count_target: Callable[[], TargetCounts],
     mode: SinkMode,
 ) -> Verification:
     """Compare ledger and target, and report every contradiction that is not just a publication passing by.

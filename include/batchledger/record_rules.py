@@ -63,10 +63,19 @@ class Deduplication:
 
 
 class SinkMode(StrEnum):
-    """What becomes of a row: one more row of the target, or the newest state of its key."""
+    """What becomes of a row: one more row of the target, the newest state of its key, or one more record of a topic.
+
+    What was produced stays: a replay produces its records once more.
+    """
 
     APPEND = "append"
     UPSERT = "upsert"
+    PRODUCE = "produce"
+
+    @property
+    def can_replace(self) -> bool:
+        """Whether rows of the target can be taken away again."""
+        return self is not SinkMode.PRODUCE
 
 
 class VersionBy(StrEnum):

@@ -12,6 +12,7 @@ from batchledger.errors import (
     CheckNotRunError,
     DecisionRefusedError,
     FencedError,
+    OutcomePendingError,
     PipelinePausedError,
     PositionConflictError,
     PredecessorPendingError,
@@ -52,6 +53,16 @@ def closed(found: Batch, run: str) -> FencedError:
             f"{found.state}. Nothing is left to do for run {run}."
         )
     return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+
+
+def outcome_pending(batch: Batch) -> OutcomePendingError:
+    """Say that nothing may change what the sink is perhaps showing already."""
+    return OutcomePendingError(
+        f"attempt {batch.attempt} of {batch.label}, by run {batch.attempt_run}, has begun to commit to its sink, and "
+        "nobody has confirmed yet whether it has. Nothing was changed. When that run is gone, let its outcome be found "
+        f"with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+    )
 
 
 def never_published(batch: Batch) -> ReplayRefusedError:

@@ -6,21 +6,9 @@ line) and is what later steps are compared with. Crash points are named here and
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from batchledger.accounting import (
-    HoleCounts,
-    IntegrityCheck,
-    RangeFacts,
-    StagedRange,
-    balance_batch,
-    classify_holes,
-    combine_witnesses,
-    count_classes,
-    find_unexplained,
-)
 from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
@@ -33,8 +21,8 @@ from batchledger.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.facts import BatchFacts
-from batchledger.offsets import OffsetRange, describe_ranges
+from batchledger.judging import judge_attempt
+from batchledger.offsets import describe_ranges
 from batchledger.ownership import (
     ask_outcome,
     drop_staging,
@@ -47,11 +35,10 @@ from batchledger.ownership import (
 from batchledger.pipeline import Platform, StageStep, look_at_reading
 from batchledger.planning import check_identity, check_source
 from batchledger.plans import plan
-from batchledger.record_rules import DuplicatePolicy
-from batchledger.refusals import blocked, fenced_by, never_published, not_judged, stage_again
+from batchledger.refusals import blocked, fenced_by, never_published
 from batchledger.replay import check_quarantined, check_readable
-from batchledger.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows, require_usable_checks
-from batchledger.source_identity import look_at_source, positions_of, require_same_topics, topics_of
+from batchledger.row_audit import require_usable_checks
+from batchledger.source_identity import look_at_source, require_same_topics, topics_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +46,14 @@ AUDITS_WHILE_PUBLISHING = 5
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Open an attempt and fill its staging. A batch that this run has published already is left alone."""
+    """Open an attempt and fill its staging. A batch that this run has published already is left alone.
+
+    Of one that is committing the outcome is found first, and what is staged is committed where it was not: the run has
+    published it then.
+    """
     batch = load_batch(platform, batch_id)
+    if batch.state is BatchState.COMMITTING:
+        batch = _resume_commit(platform, batch, run)
     if is_published_by(batch, run):
         return batch
     _check_before_reading(platform, batch)
@@ -104,10 +97,11 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     Raises BatchBlockedError when a check fails that blocks, and CheckNotRunError when a critical one could not run.
     """
     batch = load_batch(platform, batch_id)
-    if is_published_by(batch, run) or (batch.state is BatchState.AUDITED and batch.attempt_run == run):
+    is_audited = batch.state in (BatchState.AUDITED, BatchState.COMMITTING)
+    if is_published_by(batch, run) or (is_audited and batch.attempt_run == run):
         return batch
     attempt = own_attempt(platform, batch, run, BatchState.STAGED)
-    batch = _judge(platform, attempt, BatchState.STAGED)
+    batch = judge_attempt(platform, attempt, BatchState.STAGED)
     if batch.state is BatchState.AUDITED and batch.lane is Lane.REPLAY and not batch.is_dry_run:
         _tell_what_would_differ(platform, attempt)
     return batch
@@ -124,31 +118,9 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     if batch.is_dry_run:
         raise never_published(batch)
     if not is_published_by(batch, run):
-        attempt = own_attempt(platform, batch, run, BatchState.AUDITED)
-        try:
-            _deliver(platform, attempt)
-        except TargetRefusedError as error:
-            # Tried again it would be refused again: a person has to change the table, the transform or the records.
-            raise _block(
-                platform, attempt, CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
-            ) from error
-        except (OutcomeUnknownError, FencedError) as error:
-            # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
-            found = ask_outcome(platform, attempt, error)
-            if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
-                leave_if_superseded(platform, attempt, found)
-                raise
-            # With its rows there nothing is left to do: it took offsets over, in one commit, or a twin wrote them.
-            if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
-                return _leave_to_twin(attempt, found, error)
-        platform.crash("committed")
-        batch = platform.ledger.load_batch(batch_id)
-        if batch.state is not BatchState.PUBLISHED:
-            raise OutcomeUnknownError(
-                f"{batch.label} was committed, but the ledger has it {batch.state}; run it again."
-            )
-        logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    elif batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
+        expected = BatchState.COMMITTING if batch.state is BatchState.COMMITTING else BatchState.AUDITED
+        return _publish_attempt(platform, own_attempt(platform, batch, run, expected))
+    if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
         # Whoever committed the position may be about to write the rows from this staging.
         logger.warning(
             "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
@@ -157,9 +129,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
             batch.pipeline,
         )
         return batch
-    drop_staging(platform, Attempt(batch, batch.attempt, run))
-    _commit_courtesy(platform, batch)
-    return batch
+    return _clean_up(platform, batch, run)
 
 
 def run_once(
@@ -184,62 +154,62 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     return publish(platform, batch_id, run)
 
 
-def _judge(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
-    """Judge what is staged and store the result; ``state`` is the one that the batch has to be in until then.
-
-    Also an audit that became outdated judges the rows again: a row that is no duplicate any more would be published
-    without having been judged.
-
-    Returns the batch as a twin of this very step has left it, if one was faster.
-    """
-    batch = attempt.batch
+def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:
+    """Find out whether the sink has committed a batch, and finish it; return it audited when its staging is gone."""
+    attempt = platform.ledger.resume_commit(batch.batch_id, run)
+    logger.warning("%s attempt %d was committing; its sink is asked first", batch.label, attempt.number)
     try:
-        rows = judge_rows(platform, attempt)
-        facts = _gather_facts(platform, attempt, rows)
+        return _publish_attempt(platform, attempt)
     except StagingLostError as error:
-        # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
         found = platform.ledger.load_batch(batch.batch_id)
-        if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
-            return found
-        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
-    _require_staging(attempt, facts)
-    checks = platform.make_auditor().judge(facts)
-    checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)
-    try:
-        batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
-    except FencedError:
-        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
-        batch = platform.ledger.load_batch(batch.batch_id)
-        if is_of(batch, attempt) and batch.state in (BatchState.AUDITED, BatchState.PUBLISHED):
-            return batch
-        leave_if_superseded(platform, attempt, batch)
-        raise
-    platform.crash("audited")
-    _tell_outcome(batch, checks)
-    return batch
+        if not (is_of(found, attempt) and found.state is BatchState.AUDITED):
+            raise
+        logger.warning("%s was not committed, and is staged again: %s", batch.label, error)
+        return found
 
 
-def _require_staging(attempt: Attempt, facts: BatchFacts) -> None:
+def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool = False) -> Batch:
+    """Deliver an attempt that is audited or committing, and clean up; return the batch as it is then."""
     batch = attempt.batch
-    if facts.reported > facts.set_aside and not any(each.staged for each in facts.ranges):
-        raise StagingLostError(
-            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
-            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
-            batch_id=batch.batch_id,
-        )
+    try:
+        _deliver(platform, attempt)
+    except TargetRefusedError as error:
+        # Tried again it would be refused again: a person has to change the table, the transform or the records.
+        raise _block(platform, attempt, error) from error
+    except (OutcomeUnknownError, FencedError) as error:
+        # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
+        found = ask_outcome(platform, attempt, error)
+        if is_of(found, attempt) and _can_go_on(found, error) and not is_last_try:
+            return _publish_attempt(platform, replace(attempt, batch=found), is_last_try=True)
+        if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
+            leave_if_superseded(platform, attempt, found)
+            raise
+        # With its rows there nothing is left to do: it took offsets over, in one commit, or a twin wrote them.
+        if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch.batch_id):
+            return _leave_to_twin(attempt, found, error)
+    platform.crash("committed")
+    found = platform.ledger.load_batch(batch.batch_id)
+    if found.state is not BatchState.PUBLISHED:
+        raise OutcomeUnknownError(f"{batch.label} was committed, but the ledger has it {found.state}; run it again.")
+    logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    return _clean_up(platform, found, attempt.run)
 
 
-def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
-    """Log what an audit has made of a batch. Raises BatchBlockedError or CheckNotRunError."""
-    if batch.state is BatchState.BLOCKED:
-        raise blocked(batch, checks)
-    if batch.state is BatchState.STAGED:
-        raise not_judged(batch, checks)
-    passed = sum(each.passed for each in checks)
-    logger.info("%s attempt %d audited: %d of %d checks passed", batch.label, batch.attempt, passed, len(checks))
-    for each in checks:
-        if each.outcome in (Outcome.FAILED, Outcome.NOT_RUN):
-            logger.warning("%s: %s check %s %s: %s", batch.label, each.severity, each.name, each.outcome, each.detail)
+def _can_go_on(found: Batch, error: BatchledgerError) -> bool:
+    """Whether the very attempt that met the error may go on from what was found.
+
+    Committing: this call has announced it, or a twin of it, and the sink knows the outcome. Audited, and yet it was
+    fenced: somebody else has found out that the sink had not committed it yet.
+    """
+    is_settled = found.state is BatchState.AUDITED and isinstance(error, FencedError)
+    return found.state is BatchState.COMMITTING or is_settled
+
+
+def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
+    """Remove what the published batch has staged, and let lag tools know of it."""
+    drop_staging(platform, Attempt(batch, batch.attempt, run))
+    _commit_courtesy(platform, batch)
+    return batch
 
 
 def _deliver(platform: Platform, attempt: Attempt) -> None:
@@ -255,7 +225,7 @@ def _deliver(platform: Platform, attempt: Attempt) -> None:
             deliver(platform, attempt)
         except AuditOutdatedError as error:
             logger.warning("%s It is audited again.", error)
-            _judge(platform, attempt, BatchState.AUDITED)
+            attempt = replace(attempt, batch=judge_attempt(platform, attempt, BatchState.AUDITED))
         else:
             return
     deliver(platform, attempt)
@@ -280,48 +250,6 @@ def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> B
     return found
 
 
-def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> BatchFacts:
-    """Put together everything that is judged, of one staged attempt whose rows have been judged."""
-    batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
-    ranges, unexplained_holes = _gather_ranges(platform, attempt, rows.staged)
-    facts = BatchFacts(
-        ranges=ranges,
-        balances=balance_batch(ranges, rules.holes, rules.has_transform),
-        reported=ledger.load_reported_rows(attempt),
-        set_aside=rows.set_aside,
-        is_blocked_by_duplicates=rules.deduplication is not None
-        and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
-        unexplained_holes=unexplained_holes,
-    )
-    if batch.lane is Lane.REPLAY:
-        return facts
-    return replace(
-        facts,
-        positions=positions_of(batch, ledger),
-        published=tuple(ledger.find_published(batch)),
-        numbers=rows.numbers,
-        severity_of_numbers=rules.severity_of_numbers,
-    )
-
-
-def _gather_ranges(
-    platform: Platform, attempt: Attempt, staged: Sequence[StagedRange]
-) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
-    """Put together what was read, what was staged, and what a second read says of the offsets without a record.
-
-    Beside the facts come the holes that the pipeline does not allow for.
-    """
-    seen, holes = platform.evidence.summarise(attempt), platform.evidence.find_holes(attempt)
-    counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
-    if holes and attempt.batch.origin is RecordOrigin.KAFKA:
-        by_class = classify_holes(holes, platform.source.look_into(holes))
-        counts = count_classes([each.range for each in seen], by_class)
-        holes = find_unexplained(by_class, platform.rules.holes)
-        # Another topic under the name would have told of other records.
-        require_same_topics(platform, attempt.batch)
-    return combine_witnesses(seen, staged, counts), tuple(holes)
-
-
 def _check_before_reading(platform: Platform, batch: Batch) -> None:
     if batch.origin is RecordOrigin.QUARANTINE:
         check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
@@ -334,30 +262,22 @@ def _check_before_reading(platform: Platform, batch: Batch) -> None:
         check_readable(batch, log)
 
 
-def _with_offenders(
-    checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: BatchFacts
-) -> tuple[CheckResult, ...]:
-    """Let each check that failed name what fails it; nothing is asked about the others, which may cost seconds."""
-    failed = {IntegrityCheck(each.name) for each in checks if each.outcome is Outcome.FAILED}
-    if not failed:
-        return tuple(checks)
-    known = facts.name_offenders()
-    found = {**known, **platform.sink.find_offenders(attempt, failed - known.keys(), OFFENDERS_SHOWN)}
-    by_name = {check.value: found.get(check, ())[:OFFENDERS_SHOWN] for check in failed}
-    pipeline = attempt.batch.pipeline
-    return tuple(each.with_offenders(pipeline, by_name.get(each.name, ())) for each in checks)
+def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> BatchledgerError:
+    """Block the batch, and return what to raise; a twin of this very step may have been faster.
 
-
-def _block(platform: Platform, attempt: Attempt, refusal: CheckResult) -> BatchledgerError:
-    """Block the batch, and return what to raise; a twin of this very step may have been faster."""
+    One whose outcome cannot be told stays committing: its sink says why.
+    """
+    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
     try:
         return blocked(platform.ledger.block(attempt, refusal), [refusal])
-    except FencedError as error:
+    except FencedError as fenced:
         found = platform.ledger.load_batch(attempt.batch.batch_id)
         if is_of(found, attempt) and found.state is BatchState.BLOCKED:
             return blocked(found, [refusal])
+        if is_of(found, attempt) and found.state is BatchState.COMMITTING:
+            return error
         leave_if_superseded(platform, attempt, found)
-        return error
+        return fenced
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

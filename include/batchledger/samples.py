@@ -1,4 +1,4 @@
-"""Sample records for a pipeline's topic: its own data set where it has one, else records made from its schema."""
+"""Sample records for a pipeline's topic: the topic's own data set where it has one, else records made from a schema."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from batchledger.kafka.guarantees import Deliveries, Guarantee, Transactions, de
 from batchledger.kafka.producer import Record, ReportProgress, feed
 
 DEFAULT_RECORDS = 10_000
-# Which pipelines have a data set of their own, and how many records it holds.
+# Which topics have a data set of their own, and how many records it holds.
 DATA_SETS: Mapping[str, tuple[Callable[[], Iterator[Record]], int]] = {"flights": (read_flights, FLIGHT_COUNT)}
 
 
@@ -54,14 +54,14 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
     A data set is written up to its end and each of its records once, however often this is called; made records are
     added, ``order.count`` at every call. Raises ConfigurationError, SetupError and ServiceUnavailableError.
     """
-    data_set = DATA_SETS.get(pipeline.name) if order.count is None else None
+    topic = pipeline.source.topics[0]
+    data_set = DATA_SETS.get(topic) if order.count is None else None
     if data_set is not None and order.guarantee is not Guarantee.IDEMPOTENT:
         raise ConfigurationError(
-            f"the data set of pipeline {pipeline.name} is written by an idempotent producer only, so that each record "
+            f"the data set of topic {topic} is written by an idempotent producer only, so that each record "
             f"is there once. To see what {order.guarantee} does, write made-up records: add --records 10000.",
         )
     options = kafka_options(load_connection(pipeline.source.connection))
-    topic = pipeline.source.topics[0]
     ensure_topic(options, topic, order.partitions, KEEP_FOREVER)
     total = data_set[1] if data_set else order.count or DEFAULT_RECORDS
     with _progress(console, topic, total) as report:

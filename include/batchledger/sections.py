@@ -94,6 +94,12 @@ def _check_target(value: float) -> float:
     return value
 
 
+def _check_transaction_timeout(value: float) -> float:
+    if not 1 <= value <= _SECONDS_BY_UNIT["d"]:
+        raise ValueError("write how long a transaction may be open, from 1s to 24h")
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -130,23 +136,38 @@ class SourceConfig(Section):
         return parse_columns(self.record_schema)
 
 
-class SinkConfig(Section):
-    """Where the rows go."""
+class PostgresSinkConfig(Section):
+    """A table of the database that holds the ledger, too."""
 
     type: Literal["postgres"] = "postgres"
     connection: ConnectionId = "warehouse"
     table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
-    mode: Annotated[SinkMode, Field(strict=False)] = SinkMode.APPEND
+    mode: Literal["append", "upsert"] = "append"
     key: KeyColumns | None = None
     version: Annotated[VersionBy, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
-    def _mode_fits(self) -> "SinkConfig":
-        if self.mode is SinkMode.UPSERT and self.key is None:
+    def _mode_fits(self) -> "PostgresSinkConfig":
+        if self.mode == "upsert" and self.key is None:
             raise ValueError("mode upsert needs key: the columns that tell the rows apart")
-        if self.mode is SinkMode.APPEND and (self.key or self.version):
+        if self.mode == "append" and (self.key or self.version):
             raise ValueError("key and version belong to mode: upsert")
         return self
+
+    @property
+    def sink_mode(self) -> SinkMode:
+        """What becomes of a row."""
+        return SinkMode(self.mode)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a key tells the rows apart."""
+        return self.mode == "upsert"
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return self.table
 
     @property
     def upsert(self) -> Upsert | None:
@@ -158,6 +179,41 @@ class SinkConfig(Section):
         """Schema and table name; a bare name lives in ``public``."""
         schema, _, table = self.table.rpartition(".")
         return schema or "public", table
+
+
+class KafkaSinkConfig(Section):
+    """A topic, to which each row is produced as a record."""
+
+    type: Literal["kafka"]
+    connection: ConnectionId = "kafka_default"
+    topic: Topic
+    key: KeyColumns | None = None
+    format: Literal["json"] = "json"
+    transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
+    accept_older_transactions: bool = False
+
+    @property
+    def sink_mode(self) -> SinkMode:
+        """What becomes of a row."""
+        return SinkMode.PRODUCE
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a key tells the records apart."""
+        return self.key is not None
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return f"topic {self.topic}"
+
+
+def _name_type(section: object) -> object:
+    """Let a section without a type be one of a table, as it was before there were others."""
+    return {"type": "postgres", **section} if isinstance(section, dict) else section
+
+
+SinkConfig = Annotated[PostgresSinkConfig | KafkaSinkConfig, Field(discriminator="type"), BeforeValidator(_name_type)]
 
 
 class LimitsConfig(Section):

@@ -136,8 +136,10 @@ def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tu
     try:
         if since is None:
             return Coverage(), list(ask_proof(verify_pipeline(pipeline), Coverage()))
-        window = Window(since, partial(load_published_history, dsn, name), partial(sink.count_target, name))
-        verification = prove(name, window.load, window.count, pipeline.sink.mode)
+        window = Window(
+            since, partial(load_published_history, dsn, name), partial(sink.count_target, name), pipeline.sink.sink_mode
+        )
+        verification = prove(name, window.load, window.count, pipeline.sink.sink_mode)
         return window.coverage, list(ask_proof(verification, window.coverage))
     except UnsettledError as error:
         return Coverage(since), list(leave_unproved(str(error)))

@@ -8,7 +8,7 @@ reading the ledger and counting the target.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCount, TargetCounts
 from batchledger.batch import Lane, Position
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, find_gaps, find_overlaps
 from batchledger.record_rules import SinkMode
@@ -74,8 +74,8 @@ class PublishedHistory:
     """What the ledger says of one pipeline at one moment.
 
     ``quarantined`` and ``duplicates`` are how many records are set aside and listed. ``visible_early`` are the open
-    batches whose rows are committed while the position is not yet (at_least_once); a blocked one is not among them:
-    nobody is about to publish it.
+    batches whose rows are committed while the position is not yet (at_least_once), or may be (committing); a blocked
+    one is not among them: nobody is about to publish it.
     """
 
     positions: Sequence[Position]
@@ -102,7 +102,8 @@ class Verification:
     ``offsets`` are those that are published now, each counted once however often it was published.
 
     With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
-    a lost row cannot be told from one that was replaced or deleted.
+    a lost row cannot be told from one that was replaced or deleted. Nor is it of batches up to ``incomplete_until``, of
+    which the target may have removed rows by itself.
     """
 
     pipeline: str
@@ -114,6 +115,7 @@ class Verification:
     quarantined: int
     accepted_loss: int
     findings: tuple[Finding, ...]
+    incomplete_until: int = 0
 
     @property
     def holds(self) -> bool:
@@ -122,17 +124,20 @@ class Verification:
 
 
 def check_target(
-    history: PublishedHistory, target: Mapping[TargetKey, TargetCount], mode: SinkMode
+    history: PublishedHistory, target: TargetCounts, mode: SinkMode
 ) -> dict[TargetKey, tuple[Finding, ...]]:
     """Return what contradicts the promise in the target, by batch and partition; only those that have findings.
 
     A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
-    Rows of a batch that is between its two commits are left to the next proof.
+    A topic holds what was ever produced. Rows of a batch that is between its two commits are left to the next proof.
     """
-    claims = _sum_claims(history.ranges)
+    claims = _sum_claims(history.ranges, mode)
     none = TargetCount(0, 0, 0, 0)
-    found = {key: tuple(_check_claim(key, claim, target.get(key, none), mode)) for key, claim in claims.items()}
-    for key, count in target.items():
+    found = {
+        key: tuple(_check_claim(key, claim, target.by_batch.get(key, none), _may_lack(key, claim, target, mode)))
+        for key, claim in claims.items()
+    }
+    for key, count in target.by_batch.items():
         batch_id, partition = key
         if key not in claims and batch_id not in history.visible_early:
             detail = f"{count.rows} rows that no published batch accounts for"
@@ -143,13 +148,13 @@ def check_target(
 def conclude(
     pipeline: str,
     history: PublishedHistory,
-    target: Mapping[TargetKey, TargetCount],
+    target: TargetCounts,
     mode: SinkMode,
     in_target: Iterable[Finding],
 ) -> Verification:
     """Put what was found in the target together with what the ledger itself shows, which is of one moment."""
     live = [each for each in history.ranges if each.lane is Lane.LIVE]
-    claims = _sum_claims(history.ranges)
+    claims = _sum_claims(history.ranges, mode)
     findings = (
         *_check_contiguous(history.positions, live, history.epoch),
         *_check_disjoint(live),
@@ -165,7 +170,10 @@ def conclude(
         batches=len({each.batch_id for each in history.ranges}),
         ranges=len(history.ranges),
         offsets=sum(len(part) for each in history.ranges for part in each.held),
-        rows=sum(count.rows for (batch_id, _), count in target.items() if batch_id not in history.visible_early),
+        rows=sum(
+            count.rows for (batch_id, _), count in target.by_batch.items() if batch_id not in history.visible_early
+        ),
+        incomplete_until=target.incomplete_until,
         quarantined=sum(history.quarantined.values()),
         accepted_loss=sum(each.accepted_loss_left for each in history.ranges),
         findings=findings,
@@ -174,29 +182,40 @@ def conclude(
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one batch should have left in one partition, over all of its ranges there."""
+    """What one batch should have left in one partition, over all of its ranges there; ``held``: where its rows lie."""
 
     held: tuple[OffsetRange, ...]
     left: Removed
     has_rows: bool
+    lane: Lane
 
     @property
     def where(self) -> str:
         return describe_ranges(self.held)
 
 
-def _sum_claims(published: Sequence[PublishedRange]) -> dict[TargetKey, _Claim]:
+def _sum_claims(published: Sequence[PublishedRange], mode: SinkMode) -> dict[TargetKey, _Claim]:
     claims: dict[TargetKey, _Claim] = {}
     for each in published:
         key = (each.batch_id, each.range.partition)
-        known = claims.get(key, _Claim((), Removed(), each.has_rows))
+        known = claims.get(key, _Claim((), Removed(), each.has_rows, each.lane))
+        held, rows = (each.held, each.left.rows) if mode.can_replace else ([each.range], each.accepted)
         left = Removed(
-            known.left.rows + each.left.rows,
+            known.left.rows + rows,
             known.left.quarantined + each.left.quarantined,
             known.left.duplicates + each.left.duplicates,
         )
-        claims[key] = _Claim((*known.held, *each.held), left, each.has_rows)
+        claims[key] = _Claim((*known.held, *held), left, each.has_rows, each.lane)
     return claims
+
+
+def _may_lack(key: TargetKey, claim: _Claim, target: TargetCounts, mode: SinkMode) -> bool:
+    """Whether rows of the batch may be missing: replaced by key, or removed by the target itself.
+
+    A replay is in the log at another place than its number says.
+    """
+    is_early = target.incomplete_until > 0 and (key[0] <= target.incomplete_until or claim.lane is Lane.REPLAY)
+    return mode is SinkMode.UPSERT or is_early
 
 
 def _check_contiguous(positions: Sequence[Position], live: Sequence[PublishedRange], epoch: int) -> Iterator[Finding]:
@@ -229,14 +248,14 @@ def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
             yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {each.unexplained} offsets unexplained")
 
 
-def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, mode: SinkMode) -> Iterator[Finding]:
+def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, may_lack: bool) -> Iterator[Finding]:
     expected = claim.left.rows
     where = f"batch {key[0]}, {claim.where or key[1]}"
-    if expected and not claim.has_rows:
+    if found.rows < expected and not claim.has_rows:
         lost = f"the position has moved, but its {expected} rows were never written"
         yield Finding("I3", where, f"{lost}, or are being written right now")
         return
-    if found.rows > expected or (mode is SinkMode.APPEND and found.rows != expected):
+    if found.rows > expected or (found.rows < expected and not may_lack):
         yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
     if found.distinct_offsets != found.rows:
         yield Finding("target", where, f"rows that repeat an offset: {found.rows - found.distinct_offsets}")

@@ -4,14 +4,15 @@ The part begins with a publication. Whoever takes offsets over from a batch is p
 from then on, and whoever else holds offsets of it, is all that has to do with these offsets.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCounts
 from batchledger.batch import Lane, Position
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.verification import PublishedHistory, TargetKey
+from batchledger.record_rules import SinkMode
+from batchledger.verification import PublishedHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,11 @@ class Window:
 
     since: datetime
     load_since: Callable[[datetime], PublishedHistory]
-    count_within: Callable[[Sequence[OffsetRange]], Mapping[TargetKey, TargetCount]]
+    count_within: Callable[[Sequence[OffsetRange]], TargetCounts]
+    mode: SinkMode = SinkMode.APPEND
     coverage: Coverage = field(default_factory=Coverage)
     _held: list[OffsetRange] = field(default_factory=list)
+    _batches: frozenset[int] = frozenset()
 
     def load(self) -> PublishedHistory:
         """Return that part of the history, of one moment."""
@@ -63,11 +66,20 @@ class Window:
         history = narrow(stored)
         self.coverage = Coverage(self.since, find_untouched(stored.positions, history))
         self._held = merge_ranges(part for each in history.ranges for part in each.held)
+        self._batches = frozenset(each.batch_id for each in history.ranges)
         return history
 
-    def count(self) -> Mapping[TargetKey, TargetCount]:
-        """Count the rows of the offsets that were held when the history was loaded last."""
-        return self.count_within(self._held)
+    def count(self) -> TargetCounts:
+        """Count the rows of the offsets that were held when the history was loaded last.
+
+        What batches before them have produced of these offsets stays in a topic, and is not looked at.
+        """
+        counted = self.count_within(self._held)
+        if self.mode.can_replace:
+            return counted
+        earliest = min(self._batches, default=0)
+        new = {key: count for key, count in counted.by_batch.items() if key[0] in self._batches or key[0] > earliest}
+        return replace(counted, by_batch=new)
 
 
 def narrow(history: PublishedHistory) -> PublishedHistory:

@@ -28,6 +28,7 @@ from batchledger.health import PipelineHealth, PipelineState, survey
 from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
+from batchledger.kafka.output_topic import KafkaOutputTopic
 from batchledger.kafka.records import read_first
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
@@ -37,11 +38,13 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.messages import Links
 from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform, StageStep, look_at_reading
-from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Stager, no_crash
+from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
 from batchledger.progress import Reading
 from batchledger.proof import prove
 from batchledger.records import FoundRecords, combine_records, find_reach
+from batchledger.sections import KafkaSinkConfig, PostgresSinkConfig
 from batchledger.sinks.postgres import PostgresSink
+from batchledger.sinks.topic import TopicSink
 from batchledger.verification import Verification
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ STAGE_JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "stage_batch.py
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
-    return postgres_dsn(load_connection(pipeline.sink.connection))
+    return postgres_dsn(load_connection(pipeline.warehouse))
 
 
 def build_platform(
@@ -133,7 +136,7 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
         pipeline.name,
         partial(load_published_history, dsn, pipeline.name),
         partial(_build_sink(pipeline, dsn).count_target, pipeline.name),
-        pipeline.sink.mode,
+        pipeline.sink.sink_mode,
     )
 
 
@@ -225,9 +228,19 @@ def _airflow_url() -> str | None:
     return conf.get("api", "base_url", fallback=None) or None
 
 
-def _build_sink(pipeline: PipelineConfig, dsn: str) -> PostgresSink:
-    sink = pipeline.sink
-    return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
+def _build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
+    match pipeline.sink:
+        case PostgresSinkConfig() as sink:
+            return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
+        case KafkaSinkConfig() as sink:
+            topic = KafkaOutputTopic(
+                kafka_options(load_connection(sink.connection)),
+                sink.topic,
+                pipeline.name,
+                sink.transaction_timeout,
+                sink.accept_older_transactions,
+            )
+            return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
 
 
 def _make_auditor() -> Auditor:

@@ -1,20 +1,42 @@
-"""Every contract test runs once over the in-memory implementation and once over the real one."""
+"""Every contract test runs once over the in-memory implementation and once over each real one that it is about."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.contract.sources import KafkaSource, MemorySource, Source
+from tests.contract.topic_warehouse import open_topic
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
 
+TABLES = ("memory", "postgres")
+EVERY_SINK = (*TABLES, "topic")
 
-@pytest.fixture(params=["memory", "postgres"])
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without."""
+    if "warehouse" in metafunc.fixturenames:
+        is_about_tables = metafunc.definition.get_closest_marker("table") is not None
+        sinks = TABLES if is_about_tables else getattr(metafunc.module, "WAREHOUSES", TABLES)
+        metafunc.parametrize("warehouse", sinks, indirect=True)
+
+
+@pytest.fixture
 def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
-    """An empty ledger and sink. The real service is asked for only where it is needed."""
-    if request.param == "memory":
-        yield MemoryWarehouse()
-    else:
-        yield from open_postgres(request.getfixturevalue("warehouse_dsn"))
+    """An empty ledger and sink. The real services are asked for only where they are needed."""
+    match request.param:
+        case "memory":
+            yield MemoryWarehouse()
+        case "postgres":
+            yield from open_postgres(request.getfixturevalue("warehouse_dsn"))
+        case "topic":
+            kafka = request.getfixturevalue("kafka")
+            yield from open_topic(request.getfixturevalue("warehouse_dsn"), kafka.options)
 
 
 @pytest.fixture(params=["memory", "kafka"])

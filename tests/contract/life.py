@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from batchledger.accounting import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, Decision, Lane, Position, Staged
+from batchledger.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
 from batchledger.checking import CheckResult, Outcome
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -137,8 +138,20 @@ def audit(warehouse: Warehouse, attempt: Attempt, check: CheckResult = PASSED) -
 
 def publish(warehouse: Warehouse, attempt: Attempt) -> int:
     """Publish rows, quarantine and, if it is a live batch, position; return the number of rows."""
+    attempt = announce(warehouse, attempt) if warehouse.sink.commits_itself else attempt
+    state = attempt.batch.state if warehouse.sink.commits_itself else BatchState.AUDITED
+    with warehouse.ledger.publication(attempt, state) as publication:
+        rows = apply(warehouse, publication)
+        if warehouse.sink.commits_itself:
+            warehouse.sink.commit(publication)
+        return rows
+
+
+def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
+    """Say that the sink is about to commit an audited attempt; return it as it is then."""
     with warehouse.ledger.publication(attempt) as publication:
-        return apply(warehouse, publication)
+        publication.announce()
+    return replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
 
 
 def apply(warehouse: Warehouse, publication: Publication) -> int:

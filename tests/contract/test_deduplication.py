@@ -14,9 +14,12 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
 from tests.contract import life
+from tests.contract.conftest import EVERY_SINK
 from tests.contract.warehouses import Warehouse
 from tests.fakes.database import Coordinate
 from tests.fakes.work import ROW_SCHEMA
+
+WAREHOUSES = EVERY_SINK
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MONTH = timedelta(days=30)
@@ -106,7 +109,7 @@ def test_accepted_rows_leave_out_the_duplicates_in_balance_and_target(store: War
     assert (balance.accepted, balance.duplicates, balance.unexplained) == (2, 1, 0)
     life.audit(store, attempt)
     assert life.publish(store, attempt) == 2
-    counted = dict(store.sink.count_target(store.pipeline))
+    counted = dict(store.sink.count_target(store.pipeline).by_batch)
     assert counted == {(attempt.batch.batch_id, ORDERS_0): TargetCount(2, 2, 0, 2)}
 
 
@@ -183,6 +186,7 @@ def test_rows_that_an_earlier_attempt_has_committed_are_accepted_and_not_inserte
     assert list(store.read_duplicates()) == [((ORDERS_0, 1), (ORDERS_0, 0))]
 
 
+@pytest.mark.table
 def test_asking_what_a_publication_would_do_after_rows_were_committed_leaves_nothing_behind(store: Warehouse) -> None:
     attempt = stage(store, "run-1", p0="ab")
     life.audit(store, attempt)
@@ -193,6 +197,7 @@ def test_asking_what_a_publication_would_do_after_rows_were_committed_leaves_not
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1)]
 
 
+@pytest.mark.table
 def test_record_without_a_key_value_comes_again_with_its_batch(store: Warehouse) -> None:
     """Nothing tells that it is there already; at least once allows it."""
     attempt = stage(store, "run-1", p0="a-")
@@ -202,6 +207,7 @@ def test_record_without_a_key_value_comes_again_with_its_batch(store: Warehouse)
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 1)]
 
 
+@pytest.mark.table
 def test_record_that_an_earlier_attempt_did_not_accept_is_inserted_by_the_retry(store: Warehouse) -> None:
     """A transform may have changed in between: what counts is what was written, record by record."""
     attempt = stage(store, "run-1", p0="aab")
@@ -211,6 +217,7 @@ def test_record_that_an_earlier_attempt_did_not_accept_is_inserted_by_the_retry(
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
 
 
+@pytest.mark.table
 def test_key_that_another_batch_remembered_does_not_tell_that_this_one_has_written_the_record(store: Warehouse) -> None:
     """Otherwise a record could be lost, which at least once never allows."""
     attempt = stage(store, "run-1", p0="-")

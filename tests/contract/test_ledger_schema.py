@@ -8,12 +8,12 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.batch import BatchState, Decision, Lane, Position
+from batchledger.batch import BatchState, Position
 from batchledger.errors import ConfigurationError
 from batchledger.ledger.history import list_batches, load_batch_history, load_published_history
 from batchledger.ledger.migrate import migrate
 from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.schema import MIGRATIONS, known_revisions, require_known_schema
+from batchledger.ledger.schema import MIGRATIONS, known_revisions
 from batchledger.offsets import OffsetRange
 from batchledger.planning import Plan
 from tests.contract.life import FIRST, ORDERS_0
@@ -42,6 +42,18 @@ def empty_database(warehouse_dsn: str) -> Iterator[str]:
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
+def bring_to(dsn: str, revision: str) -> None:
+    """Let the database have the ledger as a version of long ago has left it."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("create schema batchledger")
+        connection.execute("create table batchledger.migration (version_num varchar(32) primary key)")
+        connection.execute("insert into batchledger.migration values (%s)", [revision])
+        for each in known_revisions():
+            if each <= revision:
+                (script,) = (MIGRATIONS / "versions").glob(f"{each}_*.sql")
+                connection.execute(script.read_bytes())
+
+
 def claim_revision(dsn: str, revision: str) -> None:
     """Let the ledger say that it is at another migration."""
     with psycopg.connect(dsn) as connection:
@@ -58,12 +70,8 @@ def test_s19_ledger_of_a_newer_version_is_refused_by_every_command(empty_databas
 
 def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then_readable(empty_database: str) -> None:
     first = known_revisions()[0]
+    bring_to(empty_database, first)
     with psycopg.connect(empty_database) as connection:
-        connection.execute("create schema batchledger")
-        (script,) = (MIGRATIONS / "versions").glob(f"{first}_*.sql")
-        connection.execute(script.read_bytes())
-        connection.execute("create table batchledger.migration (version_num varchar(32) primary key)")
-        connection.execute("insert into batchledger.migration values (%s)", [first])
         connection.execute("insert into batchledger.pipeline (name) values ('orders')")
         connection.execute("insert into batchledger.position values ('orders', 'orders', 0, 0, 3, 'cluster', 'topic')")
         connection.execute(
@@ -95,21 +103,28 @@ def test_s19_database_without_a_ledger_is_refused_with_the_command_that_makes_on
 
 
 def test_dry_run_from_before_outcomes_were_kept_is_readable_and_has_none(empty_database: str) -> None:
-    migrate(empty_database)
-    ledger = PostgresLedger(empty_database)
-    plan = Plan((FIRST,), 0, lane=Lane.REPLAY, is_dry_run=True)
-    batch = ledger.store_replay("orders", plan, "before", Decision("ana", "a look"), None)
-    ledger.end_dry_run(batch.batch_id)
+    bring_to(empty_database, "0010")
     with psycopg.connect(empty_database) as connection:
-        connection.execute("alter table batchledger.batch drop column dry_run")
-        connection.execute("drop index batchledger.batch_by_planner, batchledger.attempt_by_run")
-    claim_revision(empty_database, "0010")
-    require_known_schema.cache_clear()
+        connection.execute("insert into batchledger.pipeline (name) values ('orders')")
+        connection.execute(
+            "insert into batchledger.batch (pipeline, lane, state, lag_left_records, planned_by, is_dry_run) "
+            "values ('orders', 'replay', 'discarded', 0, 'before', true)"
+        )
     with pytest.raises(ConfigurationError, match="at migration 0010"):
-        ledger.load_batch(batch.batch_id)
+        PostgresLedger(empty_database).load_batch(1)
     assert migrate(empty_database) == ("0010", NEWEST)
-    history = load_batch_history(empty_database, batch.batch_id)
+    history = load_batch_history(empty_database, 1)
     assert (history.batch.state, history.dry_run) == (BatchState.DISCARDED, None)
+
+
+def test_target_of_a_table_is_known_by_the_same_oid_after_targets_of_other_kinds_came(empty_database: str) -> None:
+    bring_to(empty_database, "0011")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("insert into batchledger.pipeline (name, target, target_oid) values ('orders', 'a.b', 17)")
+    migrate(empty_database)
+    with psycopg.connect(empty_database) as connection:
+        kept = connection.execute("select target, target_identity from batchledger.pipeline").fetchall()
+    assert kept == [("a.b", "17")]
 
 
 def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:

@@ -4,19 +4,19 @@ Each race commits exactly between reading the ledger and counting the target. Th
 one look at them has findings.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
 
 from batchledger import proof
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCounts
 from batchledger.batch import Attempt, Decision
 from batchledger.errors import UnsettledError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import SinkMode
 from batchledger.rewind import ResolvedRewind
-from batchledger.verification import PublishedHistory, TargetKey, Verification, check_target
+from batchledger.verification import PublishedHistory, Verification, check_target
 from tests.contract import life
 from tests.contract.warehouses import Warehouse, prove_with
 
@@ -39,12 +39,12 @@ class Looks:
 
     warehouse: Warehouse
     events: Iterable[Event]
-    seen: list[tuple[PublishedHistory, Mapping[TargetKey, TargetCount]]] = field(default_factory=list)
+    seen: list[tuple[PublishedHistory, TargetCounts]] = field(default_factory=list)
 
     def prove(self) -> Verification:
         events = iter(self.events)
 
-        def count_target() -> Mapping[TargetKey, TargetCount]:
+        def count_target() -> TargetCounts:
             history = self.warehouse.load_published_history()
             next(events, lambda: None)()
             target = self.warehouse.sink.count_target(self.warehouse.pipeline)

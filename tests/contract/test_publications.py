@@ -12,8 +12,11 @@ from batchledger.errors import BatchBlockedError, FencedError, PositionConflictE
 from batchledger.offsets import OffsetRange
 from batchledger.rewind import ResolvedRewind
 from tests.contract import life
+from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND, fenced_by_second_attempt
 from tests.contract.warehouses import IDENTITY, Warehouse
+
+WAREHOUSES = EVERY_SINK
 
 
 class PlannedFaultError(Exception):
@@ -74,6 +77,7 @@ def test_i3_error_after_any_step_of_a_publication_leaves_nothing_visible(warehou
     assert life.publish(warehouse, attempt) == 2
 
 
+@pytest.mark.table
 def test_i3_nobody_sees_an_open_publication(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
@@ -87,6 +91,7 @@ def test_i3_nobody_sees_an_open_publication(warehouse: Warehouse) -> None:
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
+@pytest.mark.table
 def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(warehouse: Warehouse) -> None:
     """The second transaction of at-most-once delivery; only the attempt that made the first one may have it."""
     attempt = life.take_to_audited(warehouse, FIRST)

@@ -12,10 +12,13 @@ from batchledger.batch import Attempt, Staged
 from batchledger.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from tests.contract import life
+from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA
 from tests.support import wait_until
+
+WAREHOUSES = EVERY_SINK
 
 MANY = OffsetRange(ORDERS_0, 0, 40_000)
 # A client sends a MiB at a time, and the server takes up to 1,000 rows together.
@@ -192,7 +195,7 @@ def test_batches_add_up_in_the_target(warehouse: Warehouse) -> None:
     first = life.take_to_published(warehouse, FIRST, OTHER)
     second = life.take_to_published(warehouse, SECOND, run="run-2")
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST, SECOND, OTHER])
-    assert dict(warehouse.sink.count_target(warehouse.pipeline)) == {
+    assert dict(warehouse.sink.count_target(warehouse.pipeline).by_batch) == {
         (first.batch.batch_id, ORDERS_0): TargetCount(3, 3, 0, 2),
         (first.batch.batch_id, ORDERS_1): TargetCount(2, 2, 10, 11),
         (second.batch.batch_id, ORDERS_0): TargetCount(2, 2, 3, 4),
@@ -200,7 +203,7 @@ def test_batches_add_up_in_the_target(warehouse: Warehouse) -> None:
 
 
 def test_target_that_does_not_exist_yet_counts_nothing(warehouse: Warehouse) -> None:
-    assert dict(warehouse.sink.count_target(warehouse.pipeline)) == {}
+    assert dict(warehouse.sink.count_target(warehouse.pipeline).by_batch) == {}
 
 
 def test_s113_rows_that_vanished_after_the_audit_are_not_published(warehouse: Warehouse) -> None:
@@ -223,12 +226,13 @@ def test_s111_another_table_under_the_old_name_is_refused(warehouse: Warehouse) 
     life.take_to_published(warehouse, FIRST)
     warehouse.replace_target()
     attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
-    with pytest.raises(TargetChangedError, match="another table"):
+    with pytest.raises(TargetChangedError, match="another target"):
         life.publish(warehouse, attempt)
     assert life.next_offsets(warehouse) == {ORDERS_0: 3}
     assert life.target_coordinates(warehouse) == []
 
 
+@pytest.mark.table
 def test_s122_column_that_the_target_does_not_have_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST)
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, SECOND, run="run-2").batch_id, "run-2")

@@ -116,7 +116,7 @@ def test_every_staged_row_counts_as_accepted(story: Story) -> None:
     assert (balance.accepted, balance.unexplained) == (4, 0)
     life.audit(story.warehouse, attempt)
     assert life.publish(story.warehouse, attempt) == 4
-    counted = dict(story.warehouse.sink.count_target(story.warehouse.pipeline))
+    counted = dict(story.warehouse.sink.count_target(story.warehouse.pipeline).by_batch)
     assert counted == {(attempt.batch.batch_id, P0): TargetCount(1, 1, 3, 3, repeated_keys=0)}
 
 
@@ -229,7 +229,7 @@ def test_row_that_the_target_held_before_is_older_than_any_record(
     assert (replaced["_offset"], replaced["_batch_id"]) == (0, attempt.batch.batch_id)
     story.publish_again(0)
     assert story.state() == {("AA", 1): 5, ("UA", 1): 0, ("WN", 1): 7}
-    counted = warehouse.sink.count_target(warehouse.pipeline)
+    counted = warehouse.sink.count_target(warehouse.pipeline).by_batch
     assert [(batch_id, count.rows) for (batch_id, _), count in counted.items() if count.first_offset is None] == [
         (None, 1)
     ]

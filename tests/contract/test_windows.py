@@ -1,17 +1,17 @@
 """The proof of the newest batches: it finds what is wrong in them, whatever is published or replayed meanwhile."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCount, TargetCounts
 from batchledger.batch import Attempt, Decision, DecisionKind
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.proof import prove
 from batchledger.record_rules import SinkMode
 from batchledger.rewind import ResolvedRewind
-from batchledger.verification import TargetKey, Verification
+from batchledger.verification import Verification
 from batchledger.window import Window
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
@@ -43,7 +43,7 @@ class Look:
         assert since is not None
         events = iter(self.events)
 
-        def count(within: Sequence[OffsetRange]) -> Mapping[TargetKey, TargetCount]:
+        def count(within: Sequence[OffsetRange]) -> TargetCounts:
             next(events, lambda: None)()
             return self.warehouse.sink.count_target(self.warehouse.pipeline, within)
 
@@ -60,12 +60,12 @@ def found(warehouse: Warehouse, newest: int) -> list[tuple[str, str]]:
 def test_only_the_asked_offsets_of_the_target_are_counted_whoever_wrote_them(history: Warehouse) -> None:
     within = [OffsetRange(ORDERS_0, 5, 12), OffsetRange(ORDERS_1, 1, 99)]
     first, second = sorted({each.batch_id for each in history.load_published_history().ranges})[:2]
-    assert dict(history.sink.count_target(history.pipeline, within)) == {
+    assert dict(history.sink.count_target(history.pipeline, within).by_batch) == {
         (first, ORDERS_0): TargetCount(5, 5, 5, 9),
         (second, ORDERS_0): TargetCount(2, 2, 10, 11),
         (first, ORDERS_1): TargetCount(1, 1, 1, 1),
     }
-    assert dict(history.sink.count_target(history.pipeline, [])) == {}
+    assert dict(history.sink.count_target(history.pipeline, []).by_batch) == {}
 
 
 def test_window_holds_the_newest_batches_and_says_what_it_has_not_looked_at(history: Warehouse) -> None:

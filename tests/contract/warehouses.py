@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCounts
 from batchledger.batch import DecisionRecord, TopicIdentity
 from batchledger.comparison import DryRunOutcome
 from batchledger.ledger.audits import find_window
@@ -28,7 +28,7 @@ from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof import prove
 from batchledger.record_rules import Deduplication, SequenceRule, SinkMode, Upsert
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import PublishedHistory, TargetKey, Verification
+from batchledger.verification import PublishedHistory, Verification
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
@@ -125,7 +125,7 @@ class Warehouse(Protocol):
         """Empty every staging table, as a crash of the database does with unlogged ones."""
 
 
-def prove_with(warehouse: Warehouse, count_target: Callable[[], Mapping[TargetKey, TargetCount]]) -> Verification:
+def prove_with(warehouse: Warehouse, count_target: Callable[[], TargetCounts]) -> Verification:
     """Prove the pipeline of a warehouse; ``count_target`` may let something happen before it counts."""
     mode = SinkMode.UPSERT if warehouse.upsert else SinkMode.APPEND
     return prove(warehouse.pipeline, warehouse.load_published_history, count_target, mode)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from batchledger.batch import DeliveryMode
 
+SHARED, FOREIGN = SINKS = ("ledger's database", "foreign sink")
+"""Where the target of a test is: in the ledger's database, or in a sink that commits by itself."""
+
 BEFORE_PUBLISHING = (
     "plan_stored",
     "attempt_opened",
@@ -17,6 +20,11 @@ PUBLISHING: Mapping[DeliveryMode, tuple[str, ...]] = {
     DeliveryMode.AT_LEAST_ONCE: ("rows_moved", "between_commits", "positions_moved", "before_commit"),
     DeliveryMode.AT_MOST_ONCE: ("positions_moved", "between_commits", "rows_moved", "before_commit"),
 }
+PUBLISHING_TO_FOREIGN_SINK: Mapping[DeliveryMode, tuple[str, ...]] = {
+    DeliveryMode.EXACTLY_ONCE: ("announced", "positions_moved", "rows_moved", "before_commit", "sink_committed"),
+    DeliveryMode.AT_LEAST_ONCE: ("rows_moved", "sink_committed", "between_commits", "positions_moved", "before_commit"),
+    DeliveryMode.AT_MOST_ONCE: ("positions_moved", "between_commits", "rows_moved", "before_commit", "sink_committed"),
+}
 AFTER_COMMIT = ("committed",)
 """The crash points of ``run_batch``, in the order in which a batch passes them."""
 
@@ -25,22 +33,44 @@ AFTER_COMMIT = ("committed",)
 _COPIES_AFTER_HALF: Mapping[DeliveryMode, int] = {DeliveryMode.AT_LEAST_ONCE: 2, DeliveryMode.AT_MOST_ONCE: 0}
 
 
-def copies_after_crash(delivery: DeliveryMode, point: str) -> int:
+def copies_after_crash(delivery: DeliveryMode, point: str, *, is_foreign: bool = False) -> int:
     """How often each row of the batch is in the target, when a run after the crash has done what was left to do."""
-    points = crash_points(delivery)
-    if "between_commits" not in points or point in AFTER_COMMIT:
+    points = crash_points(delivery, is_foreign=is_foreign)
+    if delivery is DeliveryMode.EXACTLY_ONCE or point in AFTER_COMMIT:
         return 1
-    return 1 if points.index(point) < points.index("between_commits") else _COPIES_AFTER_HALF[delivery]
+    if (delivery, point) == (DeliveryMode.AT_MOST_ONCE, "sink_committed"):
+        return 1
+    # The first commit is the sink's own, where it has one.
+    first = "sink_committed" if is_foreign and delivery is DeliveryMode.AT_LEAST_ONCE else "between_commits"
+    return 1 if points.index(point) < points.index(first) else _COPIES_AFTER_HALF[delivery]
 
 
-def crash_points(delivery: DeliveryMode) -> list[str]:
+def crash_points(delivery: DeliveryMode, *, is_foreign: bool = False) -> list[str]:
     """Every crash point that a batch passes under a delivery mode, in order."""
-    return [*BEFORE_PUBLISHING, *PUBLISHING[delivery], *AFTER_COMMIT]
+    publishing = PUBLISHING_TO_FOREIGN_SINK if is_foreign else PUBLISHING
+    return [*BEFORE_PUBLISHING, *publishing[delivery], *AFTER_COMMIT]
 
 
-def replay_crash_points() -> list[str]:
-    """Every crash point that a replay passes, in order: it is one transaction under every mode."""
-    return [*BEFORE_PUBLISHING, "rows_withdrawn", *PUBLISHING[DeliveryMode.EXACTLY_ONCE], *AFTER_COMMIT]
+def sinks_and_crashes() -> list[tuple[str, DeliveryMode, str]]:
+    """Every crash point of every mode, for either kind of sink; the parameters of tests of ``world``."""
+    return [
+        (sink, delivery, point)
+        for sink in SINKS
+        for delivery in DeliveryMode
+        for point in crash_points(delivery, is_foreign=sink == FOREIGN)
+    ]
+
+
+def replay_crash_points(*, is_foreign: bool = False) -> list[str]:
+    """Every crash point that a replay passes, in order: it is one commit under every mode."""
+    points = crash_points(DeliveryMode.EXACTLY_ONCE, is_foreign=is_foreign)
+    at = points.index("positions_moved")
+    return [*points[:at], "rows_withdrawn", *points[at:]]
+
+
+def sinks_and_replay_crashes() -> list[tuple[str, str]]:
+    """Every crash point of a replay, for either kind of sink; the parameters of tests of ``world``."""
+    return [(sink, point) for sink in SINKS for point in replay_crash_points(is_foreign=sink == FOREIGN)]
 
 
 class SimulatedCrashError(BaseException):

@@ -248,7 +248,7 @@ class MemoryTarget:
         """See the port."""
         earlier = self.connection.target_by_pipeline[self.pipeline]
         if earlier[1] != identity:
-            raise TargetChangedError(f"{self.pipeline} published to {earlier[0]} before; {name} is another table.")
+            raise TargetChangedError(f"{self.pipeline} published to {earlier[0]} before; {name} is another target.")
 
     def forget_target(self) -> None:
         """See the port."""

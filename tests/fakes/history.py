@@ -60,7 +60,9 @@ def load_published_history(database: MemoryDatabase, pipeline: str, since: datet
         ),
         epoch=tables.epochs.get(pipeline, 0),
         visible_early=frozenset(
-            each.batch.batch_id for each in mine if each.has_rows and each.batch.state not in _NOT_EARLY
+            each.batch.batch_id
+            for each in mine
+            if (each.has_rows or each.batch.state is BatchState.COMMITTING) and each.batch.state not in _NOT_EARLY
         ),
     )
 

@@ -28,7 +28,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, inte
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
-from batchledger.refusals import closed, fenced_by
+from batchledger.refusals import closed, fenced_by, outcome_pending
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
 from tests.fakes.stored import (
@@ -39,6 +39,7 @@ from tests.fakes.stored import (
     find_replay,
     find_stored,
     record_decision,
+    require_none_committing,
     require_positions,
     require_running,
 )
@@ -206,6 +207,7 @@ class MemoryLedger:
         """See the port."""
         dropped = self.find_quarantined(pipeline, ranges)
         with self.database.transaction() as tables:
+            require_none_committing(tables, pipeline)
             for each in dropped:
                 row = tables.quarantine.pop((pipeline, each.partition, each.offset))
                 stored = tables.batches[row["batch_id"]]
@@ -264,6 +266,8 @@ class MemoryLedger:
             found = stored.batch
             if found.state.is_final:
                 raise closed(found, run)
+            if found.state is BatchState.COMMITTING:
+                raise outcome_pending(found)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
             tables.batches[batch_id] = replace(
                 stored, batch=taken, opened_at=self.clock(), reported_rows=None, balances=()
@@ -318,6 +322,17 @@ class MemoryLedger:
             tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
             return tables.batches[key[0]].batch
 
+    def resume_commit(self, batch_id: int, run: str) -> Attempt:
+        """See the port."""
+        with self.database.transaction() as tables:
+            stored = find_stored(tables, batch_id)
+            attempt = Attempt(stored.batch, stored.batch.attempt, run)
+            if stored.batch.state is not BatchState.COMMITTING:
+                raise fenced_by(stored.batch, attempt)
+            batch = replace(stored.batch, attempt_run=run)
+            tables.batches[batch_id] = replace(stored, batch=batch)
+            return replace(attempt, batch=batch)
+
     def has_rows(self, batch_id: int) -> bool:
         """See the port."""
         return find_stored(self.database.committed, batch_id).has_rows
@@ -336,6 +351,7 @@ class MemoryLedger:
             if found.batch.state is BatchState.BLOCKED and found.batch.attempt == attempt.number:
                 raise BatchBlockedError(f"{found.batch.label} is blocked.", batch_id=found.batch.batch_id)
             self._own(tables, attempt, expected)
+            require_none_committing(tables, found.batch.pipeline, but=found.batch.batch_id)
             yield MemoryPublication(tables, attempt, self.protections, self.clock)
             self._lose_connection(CommitFault.BEFORE, attempt)
         self._lose_connection(CommitFault.AFTER, attempt)

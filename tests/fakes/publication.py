@@ -8,7 +8,7 @@ from enum import Enum, auto
 from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.offsets import TopicPartition, find_gaps, intersect
-from batchledger.refusals import never_published, position_conflict
+from batchledger.refusals import fenced_by, never_published, position_conflict
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
@@ -59,7 +59,7 @@ class MemoryPublication:
         if earlier[1] != identity:
             raise TargetChangedError(
                 f"pipeline {pipeline} published to table {earlier[0]} ({earlier[1]}) before; {name} ({identity}) is "
-                "another table.",
+                "another target.",
                 expected=earlier[1],
                 found=identity,
             )
@@ -145,6 +145,20 @@ class MemoryPublication:
     def mark_rows(self) -> None:
         """See the port."""
         self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)
+
+    def announce(self) -> None:
+        """See the port."""
+        stored = self._stored
+        batch = replace(stored.batch, state=BatchState.COMMITTING)
+        self.connection.batches[batch.batch_id] = replace(stored, batch=batch)
+
+    def revoke(self) -> None:
+        """See the port."""
+        stored = self._stored
+        if stored.batch.attempt_run != self.attempt.run:
+            raise fenced_by(stored.batch, self.attempt)
+        batch = replace(stored.batch, state=BatchState.AUDITED)
+        self.connection.batches[batch.batch_id] = replace(stored, batch=batch)
 
     def mark_published(self) -> None:
         """See the port."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount, TargetCounts
 from batchledger.batch import Attempt, HeldRange, Lane
 from batchledger.checking import Offender
 from batchledger.columns import DELETED_COLUMN
@@ -106,11 +106,11 @@ class MemoryStagedRows:
         """See the port."""
         if self.sink.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
             return None
-        return judge_numbers(self.sink.database.committed, self.attempt, self._kept, self.sink.sequence).facts
+        return judge_numbers(self.sink.committed, self.attempt, self._kept, self.sink.sequence).facts
 
     @property
     def _rows(self) -> Sequence[Row]:
-        return staging_of(self.sink.database.committed, self.attempt).rows
+        return staging_of(self.sink.committed, self.attempt).rows
 
     @property
     def _kept(self) -> Sequence[Row]:
@@ -127,6 +127,16 @@ class MemorySink:
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
 
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        return False
+
+    @property
+    def committed(self) -> Tables:
+        """What is stored now."""
+        return self.database.committed
+
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
         named = (
@@ -141,7 +151,7 @@ class MemorySink:
         if self.sequence and not pa.types.is_integer(schema.field(self.sequence.number).type):
             raise ConfigurationError(f"sequence.number names {self.sequence.number!r}, which is not an integer.")
         with self.database.transaction() as tables:
-            target = tables.targets.get(self.table)
+            target = self.committed.targets.get(self.table)
             if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
             if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):
@@ -163,14 +173,14 @@ class MemorySink:
     @contextmanager
     def read_staged(self, attempt: Attempt) -> Iterator["MemoryStagedRows"]:
         """See the port."""
-        tables = self.database.committed
+        tables = self.committed
         yield MemoryStagedRows(self, attempt, self._judge(tables, attempt, staging_of(tables, attempt).rows))
 
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
-        tables = self.database.committed
+        tables = self.committed
         rows = tables.staging[_key(attempt)].rows
         repeats = sorted(self._judge(tables, attempt, rows).repeated.items())
         times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
@@ -220,14 +230,14 @@ class MemorySink:
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
         """See the port. Everything is done to a copy, and looked at."""
-        tables = self.database.committed.copy()
-        staging = tables.staging[_key(attempt)]
+        tables = self.committed.copy()
+        staging = staging_of(tables, attempt)
         rows = staging.rows
         dropped = self._judge(tables, attempt, rows).duplicates
         rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
         before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
         tables.targets[self.table] = before
-        self.withdraw(MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
+        MemorySink.withdraw(self, MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
         kept, new = tables.targets[self.table].rows, tuple({**row, "_batch_id": attempt.batch.batch_id} for row in rows)
         after = (*kept, *new) if self.upsert is None else apply_updates(tables, attempt, kept, new, self.upsert)
         key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
@@ -287,6 +297,18 @@ class MemorySink:
         tables.targets[self.table] = replace(target, rows=content)
         return len(accepted)
 
+    def commit(self, publication: Publication) -> None:
+        """See the port."""
+        raise AssertionError("the sink shares the ledger's commit")
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port."""
+        raise AssertionError("the sink shares the ledger's commit")
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        raise AssertionError("the sink shares the ledger's commit")
+
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""
         tables: Tables = access.connection
@@ -305,9 +327,7 @@ class MemorySink:
         with self.database.transaction() as tables:
             tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
 
-    def count_target(
-        self, pipeline: str, within: Sequence[OffsetRange] | None = None
-    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """See the port."""
         offsets: dict[tuple[int, TopicPartition], list[int]] = defaultdict(list)
         for row in self.read_target():
@@ -316,10 +336,12 @@ class MemorySink:
                 offsets[row["_batch_id"], partition].append(offset)
         counts_keys = self.upsert is not None and within is None
         repeated = count_repeated_keys(self.read_target(), self.upsert) if counts_keys else {}
-        return {
-            key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
-            for key, held in offsets.items()
-        }
+        return TargetCounts(
+            {
+                key: TargetCount(len(held), len(set(held)), min(held), max(held), repeated.get(key, 0))
+                for key, held in offsets.items()
+            }
+        )
 
     def _kept(self, tables: Tables, attempt: Attempt) -> Sequence[Row]:
         rows = tables.staging[_key(attempt)].rows
@@ -355,7 +377,7 @@ class MemorySink:
 
     def read_target(self) -> Sequence[Row]:
         """Return what a reader of the target sees now."""
-        target = self.database.committed.targets.get(self.table)
+        target = self.committed.targets.get(self.table)
         return () if target is None else target.rows
 
 

@@ -8,7 +8,7 @@ from batchledger.batch import Batch, BatchState, Decision, DecisionKind, Decisio
 from batchledger.effects import Effect, discarding
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange
-from batchledger.refusals import paused_by
+from batchledger.refusals import outcome_pending, paused_by
 from tests.fakes.database import StoredBatch, Tables
 
 
@@ -87,7 +87,16 @@ def record_decision(
     return record
 
 
+def require_none_committing(tables: Tables, pipeline: str, but: int | None = None) -> None:
+    for stored in tables.batches.values():
+        batch = stored.batch
+        if batch.pipeline == pipeline and batch.state is BatchState.COMMITTING and batch.batch_id != but:
+            raise outcome_pending(batch)
+
+
 def discard_batch(tables: Tables, batch: Batch, decision: Decision, at: datetime) -> DecisionRecord:
+    if batch.state is BatchState.COMMITTING:
+        raise outcome_pending(batch)
     stored = find_stored(tables, batch.batch_id)
     tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
     return record_decision(tables, batch, DecisionKind.DISCARD, decision, at, discarding(batch))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolic
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
+from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.row_checks import MemoryRowChecks, RowTest
@@ -47,6 +48,15 @@ class World:
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     schema: pa.Schema = ROW_SCHEMA
     row_tests: Sequence[RowTest] = ()
+    foreign: ForeignStore | None = None
+
+    @property
+    def sink(self) -> MemorySink:
+        """In the ledger's database, or in a ``foreign`` store."""
+        rules = (self.deduplication, self.upsert, self.sequence)
+        if self.foreign is not None:
+            return MemoryForeignSink(self.database, "orders", *rules, self.foreign)
+        return MemorySink(self.database, "orders", *rules)
 
     def process(
         self,
@@ -56,7 +66,7 @@ class World:
         has_transform: bool = False,
     ) -> Platform:
         """Start a process over what is stored."""
-        sink = MemorySink(self.database, "orders", self.deduplication, self.upsert, self.sequence)
+        sink = self.sink
         evidence = MemoryEvidence(self.database)
         rules = PipelineRules(
             PIPELINE,
@@ -91,9 +101,17 @@ class World:
         ids = [f"{partition}@{offset}" for offset in range(end, end + count)]
         self.broker.append(partition, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
 
+    def replace_target(self, identity: str) -> None:
+        """Put another target of the same name in the place of the one that was published to."""
+        if self.foreign is not None and self.foreign.target is not None:
+            self.foreign.target = replace(self.foreign.target, identity=identity)
+            return
+        with self.database.transaction() as tables:
+            tables.targets["orders"] = replace(tables.targets["orders"], identity=identity)
+
     def times_published(self) -> Counter[Coordinate]:
         """How often the target holds each coordinate."""
-        return Counter(coordinate_of(row) for row in MemorySink(self.database, "orders").read_target())
+        return Counter(coordinate_of(row) for row in self.sink.read_target())
 
     def records(self) -> list[Coordinate]:
         """The coordinates of every visible record of the broker."""

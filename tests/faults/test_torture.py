@@ -13,7 +13,7 @@ import pytest
 
 from batchledger.stack.processes import STACK_COOKIE
 from tests.conftest import ROOT, SERVICES
-from tests.faults.torture_controls import QUICK_FAULTS
+from tests.faults.torture_controls import FAULTS_OF_A_TOPIC, QUICK_FAULTS
 
 KIND_BY_PROTECTION = {
     "fencing": "duplicated",
@@ -81,6 +81,17 @@ def test_exactly_once_survives_every_quick_fault_one_after_the_other_under_load(
     assert mode["missed"] == 0, mode["survived"]
     assert set(mode["survived"]) == {*(fault.kind for fault in QUICK_FAULTS), "transaction aborted"}
     assert report["faults_struck"] == len(QUICK_FAULTS)
+    assert mode["records"] > 0
+    assert (mode["violations"], mode["stuck"], report["surprises"]) == ({}, None, [])
+    assert report["keeps_promises"]
+
+
+def test_a_topic_holds_each_record_once_whatever_strikes_around_the_commit_of_the_sink(told: Mapping[str, Any]) -> None:
+    """S71, S93, S104: for a reader of committed records; the database crashes between the two commits as well."""
+    report = told["topic"]
+    (mode,) = report["modes"]
+    assert mode["missed"] == 0, mode["survived"]
+    assert report["faults_struck"] == len(FAULTS_OF_A_TOPIC)
     assert mode["records"] > 0
     assert (mode["violations"], mode["stuck"], report["surprises"]) == ({}, None, [])
     assert report["keeps_promises"]

@@ -3,7 +3,8 @@
     python -m tests.faults.torture_controls
 
 Standard output is one JSON document: the reports by the name of the protection, ``campaign`` for the one of the whole
-platform, and what the checker says of rows that two transactions have shown in the wrong order.
+platform, ``topic`` for the same with rows that go into a topic, and what the checker says of rows that two transactions
+have shown in the wrong order.
 """
 
 import json
@@ -27,6 +28,7 @@ from batchledger.torture.schedule import (
     FaultKind,
     Protection,
     Round,
+    SinkKind,
     Way,
     plan_control,
 )
@@ -49,20 +51,34 @@ QUICK_FAULTS = (
     Fault(FaultKind.RESTART_BROKER, "plan_stored"),
 )
 
+FAULTS_OF_A_TOPIC = (
+    Fault(FaultKind.KILL_WORKER, "announced"),
+    Fault(FaultKind.KILL_WORKER, "before_commit"),
+    Fault(FaultKind.KILL_WORKER, "sink_committed"),
+    Fault(FaultKind.PAUSE_WORKER, "sink_committed"),
+    Fault(FaultKind.CUT, "before_commit", way=Way.KAFKA),
+    Fault(FaultKind.CRASH_POSTGRES, "sink_committed"),
+    Fault(FaultKind.RESTART_BROKER, "announced"),
+)
+
 
 def main() -> None:
     """Run them all."""
     console = Console(stderr=True)
     with build_rig(torture_home(Home.of_project()), console.print) as rig:
         reports = {
-            str(each): run_rounds(rig, plan_control(SEED, ROUNDS, each), SEED, console, each).as_document()
+            str(each): run_rounds(rig, plan_control(SEED, ROUNDS, each), SEED, console, without=each).as_document()
             for each in Protection
         }
         started = time.monotonic()
         campaign = run_rounds(rig, [Round(1, EXACTLY_ONCE, RECORDS, RECORDS, QUICK_FAULTS)], SEED, console)
         console.print(f"campaign: {time.monotonic() - started:.1f} s")
+        rounds = [Round(1, EXACTLY_ONCE, RECORDS, RECORDS, FAULTS_OF_A_TOPIC)]
+        topic = run_rounds(rig, rounds, SEED, console, sink=SinkKind.KAFKA)
+        console.print(f"campaign of a topic: {time.monotonic() - started:.1f} s after it")
         late = show_in_the_wrong_order(rig)
-    sys.stdout.write(json.dumps({"controls": reports, "campaign": campaign.as_document(), "late": late}))
+    whole = {"campaign": campaign.as_document(), "topic": topic.as_document()}
+    sys.stdout.write(json.dumps({"controls": reports, **whole, "late": late}))
 
 
 def show_in_the_wrong_order(rig: Rig) -> list[str]:

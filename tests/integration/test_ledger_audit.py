@@ -147,6 +147,7 @@ def range_published_twice(pipeline: Audited) -> None:
 
 def position_moved_without_rows(pipeline: Audited) -> None:
     pipeline.execute("update batchledger.batch set rows_published_at = null where batch_id = 2")
+    pipeline.execute("delete from {target} where _batch_id = 2")
 
 
 def balance_that_does_not_close(pipeline: Audited) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from batchledger import run_batch
 from batchledger.batch import Decision, DeliveryMode, Lane
@@ -35,6 +36,7 @@ from tests.machine.worlds import BEFORE_START, TOPIC, MachineWorld
 OpenWorld = Callable[[DeliveryMode, Limits], MachineWorld]
 
 PATIENCE_RUNS = 2
+NEVER = datetime.min.replace(tzinfo=UTC)
 BY_ANA = Decision("ana@host", "retention was too short")
 
 
@@ -88,6 +90,11 @@ class Actions(Invariants):
         return self.open_batch is not None and self.stored.batches[self.open_batch].state == "blocked"
 
     @property
+    def is_committing(self) -> bool:
+        """Whether the outcome of the open batch is unknown."""
+        return self.open_batch is not None and self.stored.batches[self.open_batch].state == "committing"
+
+    @property
     def losses(self) -> dict[int, tuple[int, int]]:
         """By partition, what retention removed before it was read."""
         return {} if self.model.is_recreated else self.model.find_losses(self.stored.next_offsets)
@@ -109,7 +116,14 @@ class Actions(Invariants):
         self.world.broker.expire(named(partition), self.model.log_start[partition])
 
     def accept(self, partition: int, start: int, until: int) -> None:
-        """Let a person give up these offsets, and what the open batch holds of them."""
+        """Let a person give up these offsets, and what the open batch holds of them.
+
+        Of a batch that its sink shows perhaps, its outcome is found first.
+        """
+        if self.is_committing:
+            self.let(self.take_by_hand())
+        if (start, until) != self.losses.get(partition):
+            return
         lost = [OffsetRange(named(partition), start, until)]
         decided = accept_loss(self.world.platform(), lost, BY_ANA, self.open_batch)
         self.model.losses.add(decided.record.batch_id)
@@ -167,10 +181,16 @@ class Actions(Invariants):
 
     def _let_once(self, process: Process) -> None:
         paused_at, held, fault, commits = process.paused_at, process.holds, process.commit_fault, process.commits
+        sink_commits = process.sink_commits
         before = self.stored
         process.advance()
         has_lost_reply = process.commit_fault is not fault
         is_repeated = process.commits > commits and self._note_commit(process)
+        if self.world.is_foreign and process.sink_commits == sink_commits:
+            # What it has confirmed was to be seen before.
+            is_repeated = False
+        if process.sink_commits > sink_commits and process.commits == commits:
+            self._note_unconfirmed(process)
         self.look()
         if process.holds is not None:
             staged = (process.holds.batch.batch_id, process.holds.number)
@@ -185,6 +205,7 @@ class Actions(Invariants):
                 held=held,
                 step=process.step,
                 error=process.error,
+                is_over=process.is_over,
                 has_lost_reply=has_lost_reply,
                 is_repeated=is_repeated,
                 before=before,
@@ -204,7 +225,9 @@ class Actions(Invariants):
     def look(self) -> None:
         """See what is stored now, and note who has published what."""
         earlier, self.stored = self.stored, self.world.read()
-        for number, batch in self.stored.batches.items():
+        # One process may publish what another one has left, and then its own.
+        by_time = sorted(self.stored.batches.items(), key=lambda item: (item[1].published_at or NEVER, item[0]))
+        for number, batch in by_time:
             if number in earlier.batches and earlier.batches[number].state == batch.state:
                 continue
             self.reached[in_state(batch.lane, batch.state)] += 1
@@ -243,6 +266,12 @@ class Actions(Invariants):
             return not repaired and self.model.is_repeated(number, spans, self._release_of(number, attempt).decodes)
         process.at_risk = places if process.commits == 1 else set()
         return False
+
+    def _note_unconfirmed(self, process: Process) -> None:
+        """Note that the sink shows a batch, and the ledger does not know; whoever goes on asks, if it was announced."""
+        batch = self.world.read().batches[process.holds.batch.batch_id]
+        if self.delivery is DeliveryMode.AT_LEAST_ONCE and batch.state not in ("committing", "published"):
+            process.at_risk = spell_out(batch.spans)
 
     def _add(self, process: Process) -> Process:
         self.processes.append(process)
@@ -309,6 +338,9 @@ class Actions(Invariants):
     def _finish_replays(self) -> None:
         """Every replay that is still open can be finished, unless it cannot be read any more."""
         for number in self.stored.open_replays:
+            if self.stored.batches[number].is_over:
+                # Another one has found its outcome.
+                continue
             try:
                 run_batch.run_once(self.world.platform(), "finish", number)
             except ExpiredError:
@@ -318,6 +350,9 @@ class Actions(Invariants):
             self.look()
 
     def _expect_refusal(self) -> None:
+        if self.is_committing:
+            # What was staged of the topic that was there before.
+            self.let(self.take_by_hand())
         before = self.stored.contents
         for run in range(2):
             try:

@@ -25,23 +25,25 @@ from tests.machine.releases import Release
 
 BY_ANA = Decision("ana@host", "the schema was wrong")
 
-_INSIDE_TRANSACTION = ("rows_withdrawn", "positions_moved", "rows_moved", "before_commit")
+_INSIDE_TRANSACTION = ("rows_withdrawn", "positions_moved", "rows_moved", "before_commit", "sink_committed")
 _PLAN_WRITES = {Lane.LIVE: "store_plan", Lane.REPLAY: "store_replay"}
-_WRITES = ("open_attempt", "mark_staged", "record_audit", "publication")
+_WRITES = ("open_attempt", "mark_staged", "record_audit", "publication", "resume_commit")
 FENCED_WRITES = ("mark_staged", "record_audit", "publication")
 """The writes that carry the number of an attempt; a pause before one of them has its name."""
 
 _TURN_SECONDS = 120.0
 
 
-def points(delivery: DeliveryMode, lane: Lane) -> list[str]:
-    """Where a process that works in a lane may die; a replay is one transaction in every mode."""
-    return replay_crash_points() if lane is Lane.REPLAY else crash_points(delivery)
+def points(delivery: DeliveryMode, lane: Lane, *, is_foreign: bool = False) -> list[str]:
+    """Where a process that works in a lane may die; a replay is one commit in every mode."""
+    if lane is Lane.REPLAY:
+        return replay_crash_points(is_foreign=is_foreign)
+    return crash_points(delivery, is_foreign=is_foreign)
 
 
-def pauses(delivery: DeliveryMode, lane: Lane) -> list[str]:
+def pauses(delivery: DeliveryMode, lane: Lane, *, is_foreign: bool = False) -> list[str]:
     """The names of all pauses of a process."""
-    outside = [point for point in points(delivery, lane) if point not in _INSIDE_TRANSACTION]
+    outside = [point for point in points(delivery, lane, is_foreign=is_foreign) if point not in _INSIDE_TRANSACTION]
     return [_PLAN_WRITES[lane], *_WRITES, *outside]
 
 
@@ -69,7 +71,8 @@ class Process:
     """One execution of a run's tasks, one after the other, from ``step`` on; without ``batch_id`` it plans first.
 
     With a ``request`` it plans a replay. ``holds`` is the attempt that its last write to the ledger carries,
-    ``commits`` how many publications it has committed, also when it was not told, and ``at_risk`` where the first of
+    ``commits`` how many publications of its batch it has committed, also when it was not told,
+    ``sink_commits`` how many a sink has that commits by itself, and ``at_risk`` where the first of
     its two commits stands alone. ``error`` is how it ended, None when well.
     """
 
@@ -96,6 +99,7 @@ class Process:
         self.fatal_point: str | None = None
         self.commit_fault: CommitFault | None = None
         self.commits = 0
+        self.sink_commits = 0
         self.result: Batch | None = None
         self.error: BaseException | None = None
         self.is_over = False
@@ -128,6 +132,7 @@ class Process:
     def reach(self, point: str) -> None:
         """The crash hook: die here, or pause, or go on."""
         self.passed.add(point)
+        self.sink_commits += point == "sink_committed"
         if point == self.fatal_point:
             raise SimulatedCrashError(point)
         if point not in _INSIDE_TRANSACTION:
@@ -192,8 +197,15 @@ class PausingLedger:
         with self._ledger.publication(attempt, expected) as publication:
             yield publication
             self._lose_reply(CommitFault.BEFORE)
-        self._process.commits += 1
+        if attempt.batch.batch_id == self._process.batch_id and not self._only_asks(attempt, expected):
+            self._process.commits += 1
         self._lose_reply(CommitFault.AFTER)
+
+    def _only_asks(self, attempt: Attempt, expected: BatchState) -> bool:
+        """Whether the publication has announced a commit of the sink, or revoked it."""
+        found = self._ledger.load_batch(attempt.batch.batch_id).state
+        is_revoked = (expected, found) == (BatchState.COMMITTING, BatchState.AUDITED)
+        return found is BatchState.COMMITTING or is_revoked
 
     def _pause(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in FENCED_WRITES:

@@ -55,15 +55,18 @@ def took_over(lane: Lane, owner: Lane) -> str:
     return f"{lane} took over from {owner}"
 
 
-def all_to_reach(machine: type[stateful.RuleBasedStateMachine], delivery: DeliveryMode) -> list[str]:
+def all_to_reach(
+    machine: type[stateful.RuleBasedStateMachine], delivery: DeliveryMode, *, is_foreign: bool
+) -> list[str]:
     """Every rule, crash point, lost reply and state of a batch, and what replays meet."""
+    states = [each for each in BatchState if is_foreign or each is not BatchState.COMMITTING]
     commits = [1] if delivery is DeliveryMode.EXACTLY_ONCE else [1, 2]
     return [
         *(each.function.__name__ for each in machine.setup_state().rules),
-        *(crash_at(lane, point) for lane in Lane for point in points(delivery, lane)),
+        *(crash_at(lane, point) for lane in Lane for point in points(delivery, lane, is_foreign=is_foreign)),
         *(reply_lost(Lane.LIVE, moment, commit) for moment in CommitFault for commit in commits),
         *(reply_lost(Lane.REPLAY, moment, 1) for moment in CommitFault),
-        *(in_state(lane, state) for lane in Lane for state in BatchState),
+        *(in_state(lane, state) for lane in Lane for state in states),
         *(took_over(lane, Lane.REPLAY) for lane in Lane),
         took_over(Lane.REPLAY, Lane.LIVE),
         crash_at(Lane.LIVE, "rows_withdrawn"),

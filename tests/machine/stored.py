@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ from psycopg import sql
 from batchledger.batch import Lane
 from batchledger.offsets import OffsetRange
 from tests.fakes.database import Tables
-from tests.machine.model import Place, Row
+from tests.machine.model import Place, Row, spell_out
 
 BALANCE_LINES = (
     "accepted",
@@ -44,6 +45,7 @@ class StoredBatch:
     spans: tuple[Span, ...]
     lines: Mapping[Span, tuple[int, ...]]
     held: tuple[Span, ...]
+    published_at: datetime | None = None
 
     @property
     def is_over(self) -> bool:
@@ -75,6 +77,16 @@ class Stored:
     def open_replays(self) -> list[int]:
         """The replays that are neither published nor discarded."""
         return [number for number, each in self.batches.items() if each.lane is Lane.REPLAY and not each.is_over]
+
+    @property
+    def unconfirmed(self) -> set[int]:
+        """The batches that a sink shows already, perhaps, and the ledger has not confirmed; at most one."""
+        return {number for number, batch in self.batches.items() if batch.state == "committing"}
+
+    @property
+    def unsettled(self) -> set[Place]:
+        """Where sink and ledger may differ for now: the offsets of what is not confirmed."""
+        return {place for number in self.unconfirmed for place in spell_out(self.batches[number].spans)}
 
     @property
     def target(self) -> Counter[Row]:
@@ -117,6 +129,7 @@ def read_memory(tables: Tables, table: str) -> Stored:
                     _span(each.range): tuple(getattr(each, line) for line in BALANCE_LINES) for each in held.balances
                 },
                 held=tuple(map(_span, held.held)),
+                published_at=held.published_at,
             )
             for number, held in tables.batches.items()
         },

@@ -14,7 +14,7 @@ from tests.machine.model import Kind
 from tests.machine.processes import Process
 from tests.machine.reach import crash_at
 from tests.machine.releases import CHANGED
-from tests.machine.worlds import MemoryWorld, PostgresWorld
+from tests.machine.worlds import ForeignWorld, MemoryWorld, PostgresWorld
 
 Life = Callable[[Actions], Process]
 Recovery = Callable[[Actions, Process, Life], Process]
@@ -70,18 +70,35 @@ def crash_and_recover(open_world: OpenWorld, delivery: DeliveryMode, crashes: Se
 
 @pytest.mark.parametrize("recover", RECOVERIES)
 @pytest.mark.parametrize(
-    ("delivery", "point"), [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
+    ("world", "delivery", "point"),
+    [
+        (world, delivery, point)
+        for world in (MemoryWorld, ForeignWorld)
+        for delivery in DeliveryMode
+        for point in crash_points(delivery, is_foreign=world.is_foreign)
+    ],
 )
-def test_invariants_hold_in_memory_after_a_crash_at(delivery: DeliveryMode, point: str, recover: Recovery) -> None:
+def test_invariants_hold_in_memory_after_a_crash_at(
+    world: type[MemoryWorld], delivery: DeliveryMode, point: str, recover: Recovery
+) -> None:
     """Twice, so that the second crash meets what the first one has left."""
-    crash_and_recover(MemoryWorld, delivery, [(point, publish_what_is_new, recover)] * 2)
+    crash_and_recover(world, delivery, [(point, publish_what_is_new, recover)] * 2)
 
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("delivery", DeliveryMode)
-@pytest.mark.parametrize("point", replay_crash_points())
-def test_i8_holds_in_memory_after_a_crash_at(point: str, delivery: DeliveryMode, life: Life) -> None:
-    crash_and_recover(MemoryWorld, delivery, [(point, life, recover) for recover in RECOVERIES])
+@pytest.mark.parametrize(
+    ("world", "point"),
+    [
+        (world, point)
+        for world in (MemoryWorld, ForeignWorld)
+        for point in replay_crash_points(is_foreign=world.is_foreign)
+    ],
+)
+def test_i8_holds_in_memory_after_a_crash_at(
+    world: type[MemoryWorld], point: str, delivery: DeliveryMode, life: Life
+) -> None:
+    crash_and_recover(world, delivery, [(point, life, recover) for recover in RECOVERIES])
 
 
 @pytest.mark.parametrize("delivery", DeliveryMode)

@@ -9,31 +9,39 @@ from batchledger.batch import DeliveryMode
 from tests.machine.machine import PlatformMachine
 from tests.machine.reach import all_to_reach
 from tests.machine.schedules import CHOSEN, Choice, choose, play_in_memory, play_on_postgres
-from tests.machine.worlds import MemoryWorld, PostgresWorld
+from tests.machine.worlds import ForeignWorld, MemoryWorld, PostgresWorld
 
-SCHEDULES_IN_MEMORY = {DeliveryMode.EXACTLY_ONCE: 130, DeliveryMode.AT_LEAST_ONCE: 90, DeliveryMode.AT_MOST_ONCE: 90}
+SCHEDULES_IN_MEMORY = {DeliveryMode.EXACTLY_ONCE: 190, DeliveryMode.AT_LEAST_ONCE: 130, DeliveryMode.AT_MOST_ONCE: 130}
 SCHEDULES_ON_POSTGRES = {DeliveryMode.EXACTLY_ONCE: 2, DeliveryMode.AT_LEAST_ONCE: 1, DeliveryMode.AT_MOST_ONCE: 1}
-LEAST_OFTEN = 10
+LEAST_OFTEN = 5
 
 
 @cache
-def play(delivery: DeliveryMode, choice: Choice) -> Counter[str]:
+def play(world: type[MemoryWorld], delivery: DeliveryMode, choice: Choice) -> Counter[str]:
     """Play the schedules of a mode once for all tests, and return what they reached."""
     reached = Counter[str]()
-    play_in_memory(MemoryWorld, delivery, choice, SCHEDULES_IN_MEMORY[delivery], reached)
+    play_in_memory(world, delivery, choice, SCHEDULES_IN_MEMORY[delivery], reached)
     return reached
 
 
 @pytest.mark.parametrize("delivery", DeliveryMode)
-def test_invariants_hold_in_memory_whatever_happens_in_whatever_order(delivery: DeliveryMode) -> None:
+@pytest.mark.parametrize("world", [MemoryWorld, ForeignWorld])
+def test_invariants_hold_in_memory_whatever_happens_in_whatever_order(
+    world: type[MemoryWorld], delivery: DeliveryMode
+) -> None:
     """S40: expiry and new partitions at random, with everything else."""
-    play(delivery, CHOSEN)
+    play(world, delivery, CHOSEN)
 
 
-def test_usual_schedules_reach_every_rule_crash_point_lost_reply_and_batch_state() -> None:
+@pytest.mark.parametrize("world", [MemoryWorld, ForeignWorld])
+def test_usual_schedules_reach_every_rule_crash_point_lost_reply_and_batch_state(world: type[MemoryWorld]) -> None:
     """Otherwise the machine could go shallow, and hold its invariants because nothing happens."""
-    reached = sum((play(delivery, Choice()) for delivery in DeliveryMode), Counter[str]())
-    wanted = {what for delivery in DeliveryMode for what in all_to_reach(PlatformMachine, delivery)}
+    reached = sum((play(world, delivery, Choice()) for delivery in DeliveryMode), Counter[str]())
+    wanted = {
+        what
+        for delivery in DeliveryMode
+        for what in all_to_reach(PlatformMachine, delivery, is_foreign=world.is_foreign)
+    }
     few = {what: reached[what] for what in wanted if reached[what] < LEAST_OFTEN}
     assert not few, f"reached less than {LEAST_OFTEN} times: {few}"
 

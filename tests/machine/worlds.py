@@ -17,6 +17,7 @@ from batchledger.ports import Evidence, Sink
 from batchledger.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
+from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.history import prove
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
@@ -38,6 +39,10 @@ class MachineWorld(Protocol):
     broker: MemoryBroker
     delivery: DeliveryMode
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the sink commits by itself."""
+
     def platform(self, release: Release = FIRST) -> Platform:
         """Everything a process of a release needs."""
 
@@ -57,6 +62,8 @@ class MachineWorld(Protocol):
 @dataclass
 class MemoryWorld:
     """See the protocol. What differs from the defaults is a protection switched off."""
+
+    is_foreign = False
 
     delivery: DeliveryMode
     limits: Limits
@@ -78,15 +85,19 @@ class MemoryWorld:
             ignored_checks=self.ignored_checks,
         )
 
+    @property
+    def _sink(self) -> MemorySink:
+        return self.make_sink(self._world.database, TOPIC)
+
     def platform(self, release: Release = FIRST) -> Platform:
         """See the protocol."""
         process = self._world.process(protections=self.protections)
-        sink = self.make_sink(self._world.database, TOPIC)
+        sink = self._sink
         return replace(process, sink=sink, make_stager=lambda: _stager(self.broker, process.evidence, sink, release))
 
     def read(self) -> Stored:
         """See the protocol."""
-        return read_memory(self._world.database.committed, TOPIC)
+        return read_memory(self._sink.committed, TOPIC)
 
     def lose_staging(self) -> None:
         """See the protocol."""
@@ -95,15 +106,35 @@ class MemoryWorld:
 
     def verify(self) -> Verification:
         """See the protocol."""
-        return prove(MemorySink(self._world.database, TOPIC), PIPELINE)
+        return prove(self._sink, PIPELINE)
 
     def close(self) -> None:
         """See the protocol."""
 
 
 @dataclass
+class ForeignWorld(MemoryWorld):
+    """The same with a sink that commits by itself; its staging is kept when the database crashes."""
+
+    is_foreign = True
+
+    @cached_property
+    def _store(self) -> ForeignStore:
+        return ForeignStore()
+
+    @property
+    def _sink(self) -> MemoryForeignSink:
+        return MemoryForeignSink(self._world.database, TOPIC, store=self._store)
+
+    def lose_staging(self) -> None:
+        """See the protocol."""
+
+
+@dataclass
 class PostgresWorld:
     """See the protocol. Ledger, evidence and sink are the real ones; pipeline and target schema are this world's."""
+
+    is_foreign = False
 
     dsn: str
     delivery: DeliveryMode

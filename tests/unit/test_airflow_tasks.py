@@ -24,7 +24,6 @@ from batchledger.pipeline import Platform
 from batchledger.planning import Limits
 from batchledger.ports import Channel
 from tests.fakes.incidents import MemoryIncidents
-from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows, keep_all
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit, staged_twice
 
@@ -170,7 +169,7 @@ def test_replay_asked_for_by_a_run_that_was_deleted_and_created_again_is_publish
     assert again != first
     run_batch.take_through(world.process(), again, "manual__1")
     assert {world.database.committed.batches[each].batch.state for each in (first, again)} == {BatchState.PUBLISHED}
-    rows = MemorySink(world.database, "orders").read_target()
+    rows = world.sink.read_target()
     assert Counter(row["_batch_id"] for row in rows) == {1: 6, again: 4}
 
 

@@ -13,6 +13,7 @@ from batchledger import alert_commands, alert_display
 from batchledger.alerting import Told
 from batchledger.checking import Severity
 from batchledger.cli import app
+from batchledger.config import DEFAULT_PIPELINES_FOLDER
 from batchledger.errors import ServiceUnavailableError
 from batchledger.incidents import Condition, Incident, IncidentKind, Settlement
 from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
@@ -54,10 +55,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return asked
 
 
-@pytest.mark.parametrize("arguments", [["flights"], ["list", "flights"], [], ["list"]])
-def test_listing_is_the_default_of_one_pipeline_or_all(asked: list[tuple[str, int]], arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["flights"], ["list", "flights"]])
+def test_listing_is_the_default(asked: list[tuple[str, int]], arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["alerts", *arguments])
     assert (done.exit_code, asked) == (0, [("flights", 20)])
+
+
+@pytest.mark.parametrize("arguments", [[], ["list"]])
+def test_every_pipeline_is_listed_unless_one_is_named(asked: list[tuple[str, int]], arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["alerts", *arguments])
+    assert (done.exit_code, asked) == (0, [(path.stem, 20) for path in sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml"))])
 
 
 def test_options_of_the_default_need_no_name(asked: list[tuple[str, int]]) -> None:

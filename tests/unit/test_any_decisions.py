@@ -20,7 +20,6 @@ from batchledger.replay import Replay
 from batchledger.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.history import prove
-from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -146,7 +145,7 @@ class Decisions(RuleBasedStateMachine):
     def the_proof_holds(self) -> None:
         if self.has_visible_rows():
             return  # Its rows are for the proof after the next run.
-        sink = MemorySink(self.world.database, "orders", upsert=self.world.upsert)
+        sink = self.world.sink
         verification = prove(sink, PIPELINE)
         assert verification.holds, verification.findings
 

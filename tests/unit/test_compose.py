@@ -161,7 +161,7 @@ def test_both_databases_are_made() -> None:
 @pytest.mark.parametrize("file", sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_connection_of_a_pipeline_is_defined(file: Path) -> None:
     pipeline = read_pipeline_file(file)
-    needed = {pipeline.source.connection, pipeline.sink.connection, pipeline.spark}
+    needed = {pipeline.source.connection, pipeline.sink.connection, pipeline.warehouse, pipeline.spark}
     assert {f"AIRFLOW_CONN_{name.upper()}" for name in needed} <= set(environment("airflow-scheduler"))
 
 

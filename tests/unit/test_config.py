@@ -14,7 +14,15 @@ from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication, DuplicatePolicy, SequenceRule, TombstonePolicy, Upsert, VersionBy
+from batchledger.record_rules import (
+    Deduplication,
+    DuplicatePolicy,
+    SequenceRule,
+    SinkMode,
+    TombstonePolicy,
+    Upsert,
+    VersionBy,
+)
 
 GOOD: dict[str, Any] = {
     "name": "orders",
@@ -22,6 +30,7 @@ GOOD: dict[str, Any] = {
     "sink": {"table": "orders"},
 }
 
+TOPIC = {"type": "kafka", "topic": "orders_out"}
 UPSERT = {"sink__mode": "upsert", "sink__key": ["id"]}
 
 
@@ -47,6 +56,16 @@ def test_smallest_file_gets_the_safe_defaults(tmp_path: Path) -> None:
     rules = read_pipeline_file(write(tmp_path, GOOD)).rules
     assert (rules.start, rules.holes, rules.has_transform) == (StartPolicy.EARLIEST, HolePolicy.NONE, False)
     assert rules.limits.min_records == 1
+
+
+def test_topic_is_a_sink_whose_ledger_is_named_beside_it(tmp_path: Path) -> None:
+    found = read_pipeline_file(write(tmp_path, changed(sink=TOPIC)))
+    assert (found.warehouse, found.sink.target, found.rules.mode) == ("warehouse", "topic orders_out", SinkMode.PRODUCE)
+    assert read_pipeline_file(write(tmp_path, changed(sink=TOPIC, ledger="books"))).warehouse == "books"
+    other_cluster = {**TOPIC, "topic": "orders", "connection": "kafka_elsewhere"}
+    assert read_pipeline_file(write(tmp_path, changed(sink=other_cluster))).sink.target == "topic orders"
+    table = read_pipeline_file(write(tmp_path, changed(sink__connection="dwh")))
+    assert (table.warehouse, table.sink.target, table.rules.mode) == ("dwh", "orders", SinkMode.APPEND)
 
 
 def test_limits_become_those_of_the_planning_step(tmp_path: Path) -> None:
@@ -143,7 +162,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink__table="a; drop table b"), "sink.table: 'a; drop table b' does not match"),
         (changed(source__tombstones="drop"), "source.tombstones: 'drop' is not allowed; allowed: 'quarantine', 'keep'"),
-        (changed(source__tombstones="delete"), "orders.yaml: source.tombstones: delete needs sink.mode: upsert"),
+        (changed(source__tombstones="delete"), "orders.yaml: source.tombstones: delete needs a sink that knows"),
         (changed(source__tombstones="keep", **UPSERT), "source.tombstones: keep makes rows without a key"),
         (
             changed(source__tombstones="delete", transform="my.module:function", sink__mode="upsert", sink__key=["x"]),
@@ -153,6 +172,16 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
             "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes",
         ),
+        (changed(sink={"type": "hive"}), "sink.type: 'hive' is not allowed; allowed: 'postgres', 'kafka'"),
+        (changed(sink={"type": "kafka"}), "orders.yaml: sink.topic: this key is required"),
+        (changed(sink={**TOPIC, "table": "x"}), "sink.table: unknown key 'table'; allowed: type, connection, topic"),
+        (changed(sink={**TOPIC, "keys": ["id"]}), "sink.keys: unknown key 'keys'; did you mean 'key'?"),
+        (changed(sink={**TOPIC, "key": ["ids"]}), "orders.yaml: sink.key: 'ids' is not a column of source.schema"),
+        (changed(sink={**TOPIC, "format": "avro"}), "sink.format: 'avro' is not allowed; allowed: 'json'"),
+        (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
+        (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),
+        (changed(sink=TOPIC, source__tombstones="delete"), "source.tombstones: delete needs a sink that knows"),
+        (changed(ledger="elsewhere"), "ledger: 'elsewhere': the ledger is where the table is, in 'warehouse'"),
         (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
         (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
         (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),

@@ -14,7 +14,6 @@ from batchledger.errors import BatchBlockedError, DecisionRefusedError, FencedEr
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import StartPolicy
 from tests.fakes.history import prove
-from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, staged_twice
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -42,7 +41,7 @@ def record_of(decided: Decided) -> DecisionRecord:
 
 
 def assert_proved(world: World) -> None:
-    verification = prove(MemorySink(world.database, "orders"), PIPELINE)
+    verification = prove(world.sink, PIPELINE)
     assert verification.holds, verification.findings
 
 

@@ -20,14 +20,15 @@ OUTCOME = DryRunOutcome(
     comparison=Comparison(1, 0, 2, 3, (ChangedRow(ORDERS_0, 5, ("amount",)),), ("note",)),
     objections=("no_duplicate_offsets: 2 offsets twice",),
 )
+COMPARISON = {
+    "added": 1, "removed": 0, "changed": 2, "unchanged": 3, "repeated": 0,
+    "absent_columns": ["note"],
+    "examples": [{"where": "orders[0]@5", "columns": ["amount"]}],
+}  # fmt: skip
 AS_JSON = {
     "expired": ["orders[0] 0..5"],
     "replaced": [{"batch_id": 1, "range": "orders[0] 5..8", "rows": 3}],
-    "comparison": {
-        "added": 1, "removed": 0, "changed": 2, "unchanged": 3,
-        "absent_columns": ["note"],
-        "examples": [{"where": "orders[0]@5", "columns": ["amount"]}],
-    },
+    "comparison": COMPARISON,
     "objections": ["no_duplicate_offsets: 2 offsets twice"],
 }  # fmt: skip
 NOTHING = {"expired": [], "replaced": [], "comparison": None, "objections": []}
@@ -52,7 +53,7 @@ outcomes = st.builds(
     st.none()
     | st.builds(
         Comparison, counts, counts, counts, counts,
-        several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts),
+        several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts), counts,
     ),
     several(texts),
 )  # fmt: skip
@@ -66,3 +67,17 @@ def test_outcome_is_kept_in_words_that_a_page_can_show(outcome: DryRunOutcome, a
 @given(outcomes)
 def test_outcome_is_read_back_as_it_was(outcome: DryRunOutcome) -> None:
     assert DryRunOutcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+def test_outcome_from_before_topics_were_sinks_has_nothing_that_comes_once_more() -> None:
+    kept = {**AS_JSON, "comparison": {key: each for key, each in COMPARISON.items() if key != "repeated"}}
+    assert DryRunOutcome.from_json(kept) == OUTCOME
+
+
+def test_topic_says_that_records_come_once_more() -> None:
+    once_more = Comparison(repeated=5)
+    assert (str(once_more), once_more.is_same) == (
+        "a topic replaces nothing: 5 records would be produced once more",
+        False,
+    )
+    assert str(Comparison(added=2, repeated=5)).endswith("produced once more, and 2 that were not there before")

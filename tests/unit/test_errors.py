@@ -21,6 +21,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.PositionConflictError: (False, 1),
     errors.PlanOvertakenError: (True, 1),
     errors.PredecessorPendingError: (True, 1),
+    errors.OutcomePendingError: (True, 1),
     errors.RowsLostError: (False, 3),
     errors.LossError: (False, 3),
     errors.DecisionRefusedError: (False, 2),

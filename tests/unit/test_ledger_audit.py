@@ -10,7 +10,7 @@ from great_expectations.core import ExpectationSuite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCount, TargetCounts
 from batchledger.audit_facts import ask_findings, ask_open_batches, ask_proof, ask_staging, leave_unproved
 from batchledger.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
 from batchledger.checking import Outcome, Suite
@@ -57,7 +57,7 @@ def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAu
 
 def verify(history: PublishedHistory, target: Mapping[TargetKey, TargetCount]) -> Verification:
     """Prove a history that does not change meanwhile."""
-    return prove("orders", lambda: history, lambda: target, SinkMode.APPEND)
+    return prove("orders", lambda: history, lambda: TargetCounts(target), SinkMode.APPEND)
 
 
 def look(

@@ -16,9 +16,9 @@ from batchledger.pipeline import Platform
 from batchledger.planning import StartPolicy
 from batchledger.record_rules import Deduplication
 from batchledger.replay import Replay
-from tests.fakes.crash import Interrupt, SimulatedCrashError
+from tests.fakes.crash import SINKS, Interrupt, SimulatedCrashError
 from tests.fakes.evidence import MemoryEvidence
-from tests.fakes.sink import MemorySink
+from tests.fakes.foreign_sink import store_of
 from tests.fakes.work import MemoryAuditor
 from tests.fakes.world import World, stage_and_audit
 
@@ -26,10 +26,14 @@ ORDERS_0 = TopicPartition("orders", 0)
 BY_ANA = Decision("ana", "history")
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(params=SINKS)
+def world(request: pytest.FixtureRequest) -> World:
     """Six records that the pipeline has not read, in which three ids come twice, and two new ones with two of them."""
-    world = World(start=StartPolicy.LATEST, deduplication=Deduplication(("message_id",), remember=timedelta(days=30)))
+    world = World(
+        foreign=store_of(request.param),
+        start=StartPolicy.LATEST,
+        deduplication=Deduplication(("message_id",), remember=timedelta(days=30)),
+    )
     world.broker.create_topic("orders", 1)
     send(world, "abcabc")
     assert plans.plan(world.process(), "first") is None
@@ -61,7 +65,7 @@ def audited_and_outdated(world: World, lane: Lane = Lane.REPLAY) -> Batch:
 
 
 def copies_by_id(world: World) -> Counter[str]:
-    return Counter(row["message_id"] for row in MemorySink(world.database, "orders").read_target())
+    return Counter(row["message_id"] for row in world.sink.read_target())
 
 
 def stored_duplicates(world: World, batch: Batch) -> int:

@@ -16,8 +16,18 @@ from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication, Upsert
 from batchledger.replay import Replay, Window
-from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError, replay_crash_points
+from tests.fakes.crash import (
+    SHARED,
+    SINKS,
+    CrashOnce,
+    Interrupt,
+    PassedPoints,
+    SimulatedCrashError,
+    replay_crash_points,
+    sinks_and_replay_crashes,
+)
 from tests.fakes.database import Coordinate
+from tests.fakes.foreign_sink import store_of
 from tests.fakes.history import prove
 from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.sink import MemorySink
@@ -31,10 +41,10 @@ MIDDLE = Replay((OffsetRange(ORDERS_0, 3, 7),))
 EVERYTHING = Replay((OffsetRange(ORDERS_0, 0, 10), OffsetRange(ORDERS_1, 0, 5)))
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(params=SINKS)
+def world(request: pytest.FixtureRequest) -> World:
     """Two partitions with ten and five records, all of them published by several batches."""
-    world = World(limits=Limits(max_records=6))
+    world = World(foreign=store_of(request.param), limits=Limits(max_records=6))
     world.broker.create_topic("orders", 2)
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
@@ -71,7 +81,7 @@ def owners(world: World) -> dict[Coordinate, int]:
 
 
 def sink_of(world: World) -> MemorySink:
-    return MemorySink(world.database, "orders", world.deduplication, world.upsert)
+    return world.sink
 
 
 def assert_proved(world: World) -> None:
@@ -129,9 +139,11 @@ def test_new_transform_replaces_what_the_old_one_made(world: World) -> None:
 
 
 @pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])
-@pytest.mark.parametrize("point", replay_crash_points())
-def test_crash_at_any_point_of_a_replay_leaves_old_rows_or_new_ones(point: str, upsert: Upsert | None) -> None:
-    world = World(limits=Limits(max_records=6), upsert=upsert)
+@pytest.mark.parametrize(("sink", "point"), sinks_and_replay_crashes())
+def test_crash_at_any_point_of_a_replay_leaves_old_rows_or_new_ones(
+    sink: str, point: str, upsert: Upsert | None
+) -> None:
+    world = World(limits=Limits(max_records=6), upsert=upsert, foreign=store_of(sink))
     world.broker.create_topic("orders", 2)
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
@@ -151,7 +163,7 @@ def test_crash_at_any_point_of_a_replay_leaves_old_rows_or_new_ones(point: str, 
 def test_replay_passes_every_crash_point_in_order(world: World) -> None:
     passed = PassedPoints()
     publish(world.process(passed), MIDDLE)
-    assert passed.points == replay_crash_points()
+    assert passed.points == replay_crash_points(is_foreign=world.foreign is not None)
 
 
 def test_run_that_is_asked_anew_leaves_no_staging_of_what_it_was_asked_before(world: World) -> None:
@@ -308,6 +320,7 @@ def test_i2_live_batches_still_cannot_overlap(world: World) -> None:
         run_batch.publish(world.process(), live.batch_id, "live")
 
 
+@pytest.mark.parametrize("world", [SHARED], indirect=True)
 def test_negative_control_a_replay_that_does_not_withdraw_repeats_rows_and_the_proof_says_so(world: World) -> None:
     platform = world.process()
     sink = ForgetfulSink(world.database, "orders")

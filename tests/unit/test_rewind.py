@@ -21,7 +21,6 @@ from batchledger.rewind import ResolvedRewind, Rewind, resolve_rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
-from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -52,12 +51,12 @@ def record_of(decided: Decided) -> DecisionRecord:
 
 def rows(world: World) -> Counter[str]:
     """What readers see, whoever wrote it."""
-    target = MemorySink(world.database, "orders").read_target()
+    target = world.sink.read_target()
     return Counter(str({name: value for name, value in row.items() if name != "_batch_id"}) for row in target)
 
 
 def assert_proved(world: World) -> None:
-    verification = prove(MemorySink(world.database, "orders", upsert=world.upsert), PIPELINE)
+    verification = prove(world.sink, PIPELINE)
     assert verification.holds, verification.findings
 
 
@@ -150,7 +149,7 @@ def test_rewind_then_running_again_gives_the_identical_table(upsert: Upsert | No
     assert rows(world) == before
     assert_exactly_once(world)
     assert_proved(world)
-    owners = {row["_batch_id"] for row in MemorySink(world.database, "orders").read_target()}
+    owners = {row["_batch_id"] for row in world.sink.read_target()}
     assert min(owners) > batches, "every row was written anew"
 
 

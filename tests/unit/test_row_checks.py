@@ -23,7 +23,6 @@ from batchledger.plans import plan
 from batchledger.record_rules import Deduplication
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 from tests.fakes.row_checks import RowTest
-from tests.fakes.sink import MemorySink
 from tests.fakes.world import World, assert_exactly_once
 
 ORDERS = TopicPartition("orders", 0)
@@ -46,7 +45,7 @@ def world_with(*tests: RowTest, ids: tuple[str, ...] = ("a", "bad-1", "b", "bad-
 
 
 def visible_ids(world: World) -> list[str]:
-    return [row["message_id"] for row in MemorySink(world.database, "orders").read_target()]
+    return [row["message_id"] for row in world.sink.read_target()]
 
 
 def quarantined(world: World) -> dict[int, Mapping[str, Any]]:

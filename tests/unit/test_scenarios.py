@@ -75,6 +75,14 @@ def test_scenario_names_tests_that_exist_and_cite_it_or_gives_a_reason(row: Row)
         assert row.scenario in cited_in(read_tests()[name]), f"{name} does not cite {row.scenario}"
 
 
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md"])
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`(test_\w+)(?:\[[^`]*\])?`", text) if name not in read_tests()}
+    files = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert named - files == set()
+
+
 def test_every_scenario_that_a_test_cites_is_on_the_page() -> None:
     known = {row.scenario for row in ROWS}
     files = sorted((ROOT / "tests").rglob("*.py"))

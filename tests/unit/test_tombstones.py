@@ -15,20 +15,23 @@ from batchledger.planning import Limits
 from batchledger.proof import prove
 from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
 from batchledger.verification import PublishedHistory, PublishedRange
-from tests.fakes.crash import CrashOnce, SimulatedCrashError, copies_after_crash, crash_points
-from tests.fakes.sink import MemorySink
+from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, copies_after_crash, sinks_and_crashes
+from tests.fakes.foreign_sink import store_of
 from tests.fakes.work import ROW_SCHEMA
 from tests.fakes.world import PIPELINE, World, catch_up
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BY_ID = Upsert(("message_id",))
-CRASHES = [(delivery, point) for delivery in DeliveryMode for point in crash_points(delivery)]
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(params=SINKS)
+def world(request: pytest.FixtureRequest) -> World:
     """Updates and deletions of four keys, each in one partition; batches of at most three records."""
-    world = World(limits=Limits(max_records=3), schema=ROW_SCHEMA.append(pa.field("amount", pa.int32())))
+    world = World(
+        foreign=store_of(request.param),
+        limits=Limits(max_records=3),
+        schema=ROW_SCHEMA.append(pa.field("amount", pa.int32())),
+    )
     world.broker.create_topic("orders", 2)
     send(world, ORDERS_0, d=4, a=1, b=1)
     send(world, ORDERS_0, a=2, b=None)
@@ -46,7 +49,7 @@ def send(world: World, partition: TopicPartition, **amount_by_key: int | None) -
 
 
 def state(world: World) -> Mapping[str, int]:
-    rows = MemorySink(world.database, "orders").read_target()
+    rows = world.sink.read_target()
     return {row["message_id"]: row["amount"] for row in rows}
 
 
@@ -69,13 +72,13 @@ def test_skipped_tombstones_have_a_line_of_their_own_in_the_balance(world: World
     catch_up(world)
     lines = ("accepted", "tombstones", "quarantined", "unexplained")
     assert [count(world, line) for line in lines] == [6, 3, 0, 0]
-    assert len(MemorySink(world.database, "orders").read_target()) == 6
+    assert len(world.sink.read_target()) == 6
 
 
 def test_kept_tombstones_are_rows_without_values(world: World) -> None:
     world.tombstones = TombstonePolicy.KEEP
     catch_up(world)
-    rows = MemorySink(world.database, "orders").read_target()
+    rows = world.sink.read_target()
     empty = [(row["_partition"], row["_offset"]) for row in rows if row["message_id"] is None]
     assert sorted(empty) == [(0, 4), (0, 5), (1, 1)]
     assert (count(world, "accepted"), count(world, "unexplained")) == (9, 0)
@@ -101,7 +104,7 @@ def test_kept_tombstone_cannot_be_an_update_and_blocks_the_batch_in_every_mode(
     assert_proved(world)
 
 
-@pytest.mark.parametrize(("delivery", "point"), CRASHES)
+@pytest.mark.parametrize(("world", "delivery", "point"), sinks_and_crashes(), indirect=["world"])
 @pytest.mark.parametrize("run", ["run-1", "run-2"])
 def test_crash_while_updates_and_deletions_are_published_then_a_retry(
     world: World, delivery: DeliveryMode, point: str, run: str
@@ -111,7 +114,7 @@ def test_crash_while_updates_and_deletions_are_published_then_a_retry(
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
     catch_up(world, run)
-    is_lost = copies_after_crash(delivery, point) == 0
+    is_lost = copies_after_crash(delivery, point, is_foreign=world.foreign is not None) == 0
     assert state(world) == ({"c": 3} if is_lost else {"c": 3, "d": 4})
     assert (count(world, "accepted"), count(world, "unexplained")) == (9, 0)
     assert_proved(world)
@@ -125,7 +128,7 @@ def assert_proved(world: World) -> None:
         for line in each.balances
     ]
     history = PublishedHistory(world.process().ledger.load_positions(PIPELINE), published)
-    sink = MemorySink(world.database, "orders", upsert=BY_ID)
+    sink = world.sink
     verification = prove(PIPELINE, lambda: history, partial(sink.count_target, PIPELINE), SinkMode.UPSERT)
     assert verification.holds, verification.findings
 

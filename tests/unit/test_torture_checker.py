@@ -46,13 +46,13 @@ def test_record_without_a_row_is_lost() -> None:
 
 def test_record_with_two_rows_is_duplicated() -> None:
     """S107."""
-    again = replace(ROWS[0], committed_at=moment(9))
+    again = replace(ROWS[0], appeared=moment(9))
     assert found([*ROWS, again]) == {"duplicated": ["id0"]}
 
 
 def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
     log = {**LOG, (0, 6): LOG[0, 0]}
-    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, committed_at=moment(9))], ())
+    differences = compare("topic", log, [*ROWS, replace(ROWS[0], offset=6, appeared=moment(9))], ())
     assert (differences.lost, differences.duplicated) == ([], [])
 
 
@@ -70,13 +70,13 @@ def test_record_that_was_aborted_and_is_in_log_and_target_is_a_phantom() -> None
 
 def test_record_that_arrives_behind_a_later_one_of_its_key_is_out_of_order() -> None:
     """S107."""
-    late = [replace(each, committed_at=moment(7)) if each.record.record_id == "id0" else each for each in ROWS]
+    late = [replace(each, appeared=moment(7)) if each.record.record_id == "id0" else each for each in ROWS]
     assert found(late) == {"out_of_order": ["id0"]}
 
 
 def test_repeating_a_batch_is_no_disorder() -> None:
     """What at_least_once may do: the first arrivals are in order."""
-    repeated = [replace(each, committed_at=each.committed_at + timedelta(seconds=3)) for each in ROWS]
+    repeated = [replace(each, appeared=each.appeared + timedelta(seconds=3)) for each in ROWS]
     assert set(found([*ROWS, *repeated])) == {"duplicated"}
 
 

@@ -11,6 +11,7 @@ from batchledger.torture.schedule import (
     EXACTLY_ONCE,
     Fault,
     FaultKind,
+    SinkKind,
     Way,
 )
 
@@ -48,6 +49,21 @@ def test_fault_that_cannot_fall_between_the_commits_explains_nothing(fault: Faul
 @pytest.mark.parametrize("fault", INTERRUPTING, ids=str)
 def test_fault_that_can_fall_between_the_commits_explains_a_difference(fault: Fault) -> None:
     assert find_unexplained(AT_MOST_ONCE, NOTHING, LOST, [HARMLESS[0], fault]) == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(FaultKind.KILL_BROKER, "rows_moved"),
+        Fault(FaultKind.CUT, "before_commit", way=Way.KAFKA),
+        Fault(FaultKind.KILL_WORKER, "sink_committed"),
+    ],
+    ids=str,
+)
+def test_what_happens_to_the_broker_explains_a_difference_of_a_topic_only(fault: Fault) -> None:
+    assert find_unexplained(AT_MOST_ONCE, NOTHING, LOST, [fault], SinkKind.KAFKA) == {}
+    if fault.kind is not FaultKind.KILL_WORKER:
+        assert find_unexplained(AT_MOST_ONCE, NOTHING, LOST, [fault]) == {"lost": ["one", "three", "two"]}
 
 
 def test_at_most_once_only_a_process_that_slept_between_its_commits_explains_that_rows_came_late() -> None:

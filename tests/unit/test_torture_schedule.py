@@ -19,6 +19,7 @@ from batchledger.torture.schedule import (
     FaultKind,
     Protection,
     Round,
+    SinkKind,
     plan_control,
     plan_rounds,
 )
@@ -71,9 +72,11 @@ def test_a_long_run_meets_every_kind_of_fault_in_every_mode() -> None:
         assert set(FaultKind) - met <= {FaultKind.COMMIT_LATE, FaultKind.ABORT_LATE}
 
 
-def test_a_long_run_kills_a_worker_at_every_crash_point_of_every_mode() -> None:
+@pytest.mark.parametrize("sink", SinkKind)
+def test_a_long_run_kills_a_worker_at_every_crash_point_of_every_mode(sink: SinkKind) -> None:
+    rounds = plan_rounds(11, 1000, MODES, sink)
     for mode in DeliveryMode:
-        assert killed_at(LONG, mode) == set(crash_points(mode))
+        assert killed_at(rounds, mode) == set(crash_points(mode, is_foreign=sink is SinkKind.KAFKA))
 
 
 @pytest.mark.parametrize("mode", [AT_LEAST_ONCE, AT_MOST_ONCE])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.accounting import TargetCount
+from batchledger.accounting import TargetCount, TargetCounts
 from batchledger.batch import Lane, Position, TopicIdentity
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.proof import prove
@@ -37,7 +37,7 @@ class History:
 
     def verify(self) -> Verification:
         history = PublishedHistory(self.positions, self.published, self.quarantined, self.duplicates)
-        return prove("orders", lambda: history, lambda: self.target, self.mode)
+        return prove("orders", lambda: history, lambda: TargetCounts(self.target), self.mode)
 
 
 GOOD = History()
@@ -61,7 +61,7 @@ def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_wh
     )
     found = PublishedRange(4, OffsetRange(FIRST, 18, 20), 2, 0, 0, lane=Lane.REPLAY)
     history = PublishedHistory([], [lost, found])
-    told = prove("orders", lambda: history, dict, SinkMode.APPEND)
+    told = prove("orders", lambda: history, lambda: TargetCounts({}), SinkMode.APPEND)
     assert (told.offsets, told.accepted_loss) == (5, 3)
 
 
@@ -184,6 +184,6 @@ def test_rows_that_were_never_written_are_found_in_every_mode(mode: SinkMode) ->
     published = [PublishedRange(1, OffsetRange(TopicPartition("orders", 0), 0, 5), 5, 0, 0, has_rows=False)]
     position = Position(TopicPartition("orders", 0), 0, 5, TopicIdentity("cluster", "topic"))
     history = PublishedHistory([position], published)
-    (finding,) = prove("orders", lambda: history, dict, mode).findings
+    (finding,) = prove("orders", lambda: history, lambda: TargetCounts({}), mode).findings
     lost = "the position has moved, but its 5 rows were never written, or are being written right now"
     assert (finding.invariant, finding.detail) == ("I3", lost)

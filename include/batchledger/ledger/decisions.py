@@ -292,7 +292,7 @@ def _read_epoch(cursor: Cursor, pipeline: str) -> int:
 
 def _truncate(cursor: Cursor, pipeline: str, truncate: Truncate) -> int:
     """Empty the target, if the pipeline has ever published to one; return how many rows it held."""
-    cursor.execute("select target_oid is not null from batchledger.pipeline where name = %s", [pipeline])
+    cursor.execute("select target_identity is not null from batchledger.pipeline where name = %s", [pipeline])
     ((has_target,),) = cursor.fetchall()
     rows = truncate(PostgresTarget(cursor.connection, pipeline)) if has_target else 0
     cursor.execute(read_statement(__package__, "forget_held"), {"pipeline": pipeline})

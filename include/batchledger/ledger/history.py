@@ -278,7 +278,8 @@ def load_published_history(dsn: str, pipeline: str, since: datetime | None = Non
         )
         duplicates = _counts(cursor)
         cursor.execute(
-            "select batch_id from batchledger.batch where pipeline = %s and rows_published_at is not null "
+            "select batch_id from batchledger.batch where pipeline = %s "
+            "and (rows_published_at is not null or state = 'committing') "
             "and state not in ('published', 'discarded', 'blocked')",
             [pipeline],
         )

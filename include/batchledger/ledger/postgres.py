@@ -5,10 +5,9 @@ attempt number guards every later write, positions move by compare-and-swap, and
 no decisions: which ranges to take and whether facts are good is decided in the core.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -21,7 +20,6 @@ from batchledger.batch import (
     Decision,
     DecisionKind,
     HeldRange,
-    Lane,
     Position,
     QuarantinedRecord,
     Staged,
@@ -30,16 +28,12 @@ from batchledger.batch import (
 from batchledger.checking import CheckResult
 from batchledger.comparison import DryRunOutcome
 from batchledger.database import (
-    commit,
     ranges_as_arrays,
     read_held,
     read_statement,
-    translate_errors,
-    use_connection,
 )
 from batchledger.effects import dropping, leaving_out
-from batchledger.errors import BatchBlockedError, TargetChangedError
-from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt
+from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt, open_publication
 from batchledger.ledger.rows import (
     Cursor,
     await_publications,
@@ -56,6 +50,7 @@ from batchledger.ledger.rows import (
     load_checks,
     lock_pipeline,
     read_positions,
+    require_none_committing,
     store_balances,
 )
 from batchledger.ledger.schema import transaction
@@ -63,7 +58,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merg
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
-from batchledger.refusals import closed, fenced_by, paused_by
+from batchledger.refusals import closed, fenced_by, outcome_pending, paused_by
 
 
 @dataclass(frozen=True)
@@ -191,6 +186,7 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"drop records from the quarantine of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
+            require_none_committing(cursor, pipeline)
             parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
             cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
             dropped = merge_ranges(single_offset(*place) for place in cursor)
@@ -235,7 +231,7 @@ class PostgresLedger:
             row = cursor.fetchone()
             batch = load_batch(cursor, batch_id)
             if row is None:
-                raise closed(batch, run)
+                raise outcome_pending(batch) if batch.state is BatchState.COMMITTING else closed(batch, run)
             return Attempt(batch, row[0], run)
 
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
@@ -317,6 +313,19 @@ class PostgresLedger:
             end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, attempt.batch.batch_id)
 
+    def resume_commit(self, batch_id: int, run: str) -> Attempt:
+        """See the port."""
+        with transaction(self.dsn, f"find out what became of batch {batch_id}") as cursor:
+            # Whoever has announced the commit may be in the middle of it.
+            await_publications(cursor)
+            cursor.execute(read_statement(__package__, "resume_commit"), {"batch_id": batch_id, "run": run})
+            is_resumed = cursor.rowcount == 1
+            batch = load_batch(cursor, batch_id)
+            attempt = Attempt(batch, batch.attempt, run)
+            if not is_resumed:
+                raise fenced_by(batch, attempt)
+            return attempt
+
     def has_rows(self, batch_id: int) -> bool:
         """See the port."""
         with transaction(self.dsn, f"look whether batch {batch_id} has rows") as cursor:
@@ -327,48 +336,11 @@ class PostgresLedger:
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
             return load_checks(cursor, batch_id)
 
-    @contextmanager
-    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
+    def publication(
+        self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+    ) -> AbstractContextManager[PostgresPublication]:
         """See the port."""
-        label = attempt.batch.label
-        with translate_errors(f"publish {label}"), use_connection(self.dsn) as connection:
-            cursor = connection.cursor()
-            _queue_for_publishing(cursor, attempt.batch)
-            cursor.execute(
-                "select attempt, state from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id]
-            )
-            # Its ranges never change, so they are not read again.
-            if cursor.fetchone() != (attempt.number, expected):
-                found = load_batch(cursor, attempt.batch.batch_id)
-                if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
-                    raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
-                raise fenced_by(found, attempt)
-            yield PostgresPublication(connection, attempt)
-            _commit(connection, attempt)
-
-
-def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
-    try:
-        commit(connection, f"publish {attempt.batch.label}")
-    except psycopg.IntegrityError as error:
-        raise TargetChangedError(
-            f"the target refuses the rows of {attempt.batch.label} at commit: {error.diag.message_primary}. Nothing "
-            "was published.",
-            batch_id=attempt.batch.batch_id,
-        ) from error
-
-
-def _queue_for_publishing(cursor: Cursor, batch: Batch) -> None:
-    """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
-
-    Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
-    are handed on in the order of asking; a row goes to whoever asks first once it is free.
-    """
-    await_publications(cursor)
-    for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
-        name = f"batchledger {line} of {batch.pipeline}"
-        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
-    lock_pipeline(cursor, batch.pipeline)
+        return open_publication(self.dsn, attempt, expected)
 
 
 def _find_open_replays(cursor: Cursor, pipeline: str, run: str) -> list[Batch]:

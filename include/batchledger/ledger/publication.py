@@ -1,20 +1,46 @@
 """The publishing transaction of one attempt (I3): positions, quarantine and state in one connection with the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Attempt, Batch, Decision, DecisionKind, DecisionRecord, HeldRange, Lane, QuarantinedRecord
-from batchledger.database import held_as_arrays, read_held, read_statement
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    HeldRange,
+    Lane,
+    QuarantinedRecord,
+)
+from batchledger.database import (
+    commit,
+    held_as_arrays,
+    read_held,
+    read_statement,
+    translate_errors,
+    use_connection,
+)
 from batchledger.effects import discarding
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.ledger.evidence import quarantine_table
-from batchledger.ledger.rows import find_quarantined, has_rows, insert_decision
+from batchledger.ledger.rows import (
+    await_publications,
+    find_quarantined,
+    has_rows,
+    insert_decision,
+    load_batch,
+    lock_pipeline,
+    require_none_committing,
+)
 from batchledger.offsets import TopicPartition
-from batchledger.refusals import never_published, position_conflict, stage_again
+from batchledger.refusals import fenced_by, never_published, outcome_pending, position_conflict, stage_again
 
 
 @dataclass(frozen=True)
@@ -30,24 +56,24 @@ class PostgresTarget:
         with self.connection.cursor() as cursor:
             try:
                 cursor.execute(
-                    "update batchledger.pipeline set target = %(name)s, target_oid = %(oid)s::oid "
-                    "where name = %(pipeline)s and coalesce(target_oid, %(oid)s::oid) = %(oid)s::oid",
-                    {"name": name, "oid": identity, "pipeline": pipeline},
+                    "update batchledger.pipeline set target = %(name)s, target_identity = %(identity)s "
+                    "where name = %(pipeline)s and coalesce(target_identity, %(identity)s) = %(identity)s",
+                    {"name": name, "identity": identity, "pipeline": pipeline},
                 )
             except psycopg.errors.UniqueViolation as error:
                 raise TargetChangedError(
-                    f"table {name} belongs to another pipeline; {pipeline} published nothing. Name a table of its own "
-                    "in sink.table.",
+                    f"{name} belongs to another pipeline; {pipeline} published nothing. Name a target of its own in "
+                    "the section sink of its file.",
                     pipeline=pipeline,
                 ) from error
             if cursor.rowcount == 1:
                 return
-            cursor.execute("select target, target_oid from batchledger.pipeline where name = %s", [pipeline])
+            cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
             earlier, expected = cursor.fetchall()[0]
         raise TargetChangedError(
-            f"pipeline {pipeline} published to table {earlier} (oid {expected}) before; {name} is another table (oid "
+            f"pipeline {pipeline} published to {earlier} (id {expected}) before; {name} is another target (id "
             f"{identity}). It was dropped and created again, or renamed. Nothing was published. Choices: bring the old "
-            "table back, or read the topic again under a new pipeline name.",
+            "one back, or read the source again under a new pipeline name.",
             pipeline=pipeline,
             expected=str(expected),
             found=identity,
@@ -55,7 +81,7 @@ class PostgresTarget:
 
     def forget_target(self) -> None:
         """See the port."""
-        query = "update batchledger.pipeline set target = null, target_oid = null where name = %s"
+        query = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
         self.connection.execute(query, [self.pipeline])
 
 
@@ -158,6 +184,21 @@ class PostgresPublication:
             [self.attempt.batch.batch_id],
         )
 
+    def announce(self) -> None:
+        """See the port."""
+        self.connection.execute(
+            "update batchledger.batch set state = 'committing' where batch_id = %s", [self.attempt.batch.batch_id]
+        )
+
+    def revoke(self) -> None:
+        """See the port."""
+        attempt = self.attempt
+        parameters = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number, "run": attempt.run}
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "revoke_commit"), parameters)
+            if cursor.rowcount != 1:
+                raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
+
     def mark_published(self) -> None:
         """See the port."""
         batch = self.attempt.batch
@@ -205,7 +246,56 @@ def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str, err
 
 
 def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision) -> DecisionRecord:
-    """Close a batch that is locked and open, end its attempt, and record who decided it and why."""
+    """Close a batch that is locked and open, end its attempt, and record who decided it and why.
+
+    Raises OutcomePendingError.
+    """
+    if batch.state is BatchState.COMMITTING:
+        raise outcome_pending(batch)
     cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
     end_attempt(cursor, Attempt(batch, batch.attempt, ""), "fenced")
     return insert_decision(cursor, batch, DecisionKind.DISCARD, decision, discarding(batch))
+
+
+@contextmanager
+def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterator[PostgresPublication]:
+    """Open the publishing transaction of an attempt that is in the ``expected`` state; see the Ledger port."""
+    with translate_errors(f"publish {attempt.batch.label}"), use_connection(dsn) as connection:
+        cursor = connection.cursor()
+        _queue_for_publishing(cursor, attempt.batch)
+        cursor.execute(
+            "select attempt, state from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id]
+        )
+        # Its ranges never change, so they are not read again.
+        if cursor.fetchone() != (attempt.number, expected):
+            found = load_batch(cursor, attempt.batch.batch_id)
+            if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
+                raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
+            raise fenced_by(found, attempt)
+        require_none_committing(cursor, attempt.batch.pipeline, attempt.batch.batch_id)
+        yield PostgresPublication(connection, attempt)
+        _commit(connection, attempt)
+
+
+def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
+    """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
+
+    Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
+    are handed on in the order of asking; a row goes to whoever asks first once it is free.
+    """
+    await_publications(cursor)
+    for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
+        name = f"batchledger {line} of {batch.pipeline}"
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+    lock_pipeline(cursor, batch.pipeline)
+
+
+def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
+    try:
+        commit(connection, f"publish {attempt.batch.label}")
+    except psycopg.IntegrityError as error:
+        raise TargetChangedError(
+            f"the target refuses the rows of {attempt.batch.label} at commit: {error.diag.message_primary}. Nothing "
+            "was published.",
+            batch_id=attempt.batch.batch_id,
+        ) from error

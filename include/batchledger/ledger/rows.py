@@ -31,6 +31,7 @@ from batchledger.effects import Effect
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
+from batchledger.refusals import outcome_pending
 
 Cursor = psycopg.Cursor[Any]
 
@@ -189,6 +190,17 @@ def list_decisions(
 def find_pause(cursor: Cursor, pipeline: str) -> DecisionRecord | None:
     """Return the decision that has paused the pipeline, None when it runs."""
     return next(iter(list_decisions(cursor, pipeline=pipeline, is_pausing=True)), None)
+
+
+def require_none_committing(cursor: Cursor, pipeline: str, but: int | None = None) -> None:
+    """Raise OutcomePendingError while a batch is committing: what it was audited with has to stay as it is."""
+    cursor.execute(
+        "select batch_id from batchledger.batch where pipeline = %s and state = 'committing' "
+        "and batch_id is distinct from %s",
+        [pipeline, but],
+    )
+    for (batch_id,) in cursor.fetchall():
+        raise outcome_pending(load_batch(cursor, batch_id))
 
 
 def load_checks(cursor: Cursor, batch_id: int, attempt: int | None = None) -> list[CheckResult]:

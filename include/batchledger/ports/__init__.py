@@ -11,11 +11,13 @@ from batchledger.ports.alerts import Channel, Incidents
 from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
 from batchledger.ports.evidence import Evidence, EvidenceWriter
 from batchledger.ports.ledger import Decisions, Ledger
+from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
 from batchledger.ports.sink import RowsToCheck, Sink, StagedRows, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
+    "EVERY_BATCH",
     "Auditor",
     "Channel",
     "CheckedBatch",
@@ -25,6 +27,9 @@ __all__ = [
     "EvidenceWriter",
     "Incidents",
     "Ledger",
+    "OutputCounts",
+    "OutputRecord",
+    "OutputTopic",
     "Publication",
     "RecentBatch",
     "RowChecks",

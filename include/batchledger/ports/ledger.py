@@ -99,7 +99,7 @@ class Ledger(Protocol):
         """Remove the records of the ranges from quarantine for good; return how many there were.
 
         The balances keep them as quarantined, and the ledger keeps who dropped them. Nothing is recorded when there
-        was none.
+        was none. Raises OutcomePendingError while a batch is committing, which may be publishing them.
         """
 
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
@@ -121,7 +121,8 @@ class Ledger(Protocol):
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         """Take the batch over: the next attempt number, state planned. Fences every earlier attempt (I4).
 
-        Raises FencedError when the batch is published or discarded already.
+        Raises FencedError when the batch is published or discarded already, and OutcomePendingError when it is
+        committing.
         """
 
     def mark_failed(self, attempt: Attempt, reason: str) -> None:
@@ -158,6 +159,12 @@ class Ledger(Protocol):
         Raises FencedError when the batch is not audited, or is another attempt's.
         """
 
+    def resume_commit(self, batch_id: int, run: str) -> Attempt:
+        """Let a run go on with the batch that is ``committing``: its attempt is this run's now.
+
+        Raises FencedError when the batch is in another state.
+        """
+
     def has_rows(self, batch_id: int) -> bool:
         """Whether rows of the batch have been committed, by whichever attempt."""
 
@@ -170,12 +177,15 @@ class Ledger(Protocol):
         """Open a publishing transaction; commits on a normal exit, rolls back on any error (I3).
 
         ``expected`` is the state that the batch has to be in. Raises FencedError when another attempt owns the batch,
-        BatchBlockedError when it is blocked, and OutcomeUnknownError when the connection is lost while committing.
+        BatchBlockedError when it is blocked, OutcomePendingError while another batch of the pipeline is committing, and
+        OutcomeUnknownError when the connection is lost while committing.
         """
 
 
 class Decisions(Protocol):
     """What a person changes in the ledger. Each method is one transaction, which also stores who decided it and why.
+
+    No decision discards a batch that is committing: OutcomePendingError.
 
     Takes the same locks as a publication, so that a decision comes before it or after it, never in between. Repeating
     a decision that stands changes nothing. Raises what Ledger does.

@@ -91,6 +91,15 @@ class Publication(Protocol):
     def mark_rows(self) -> None:
         """Record that the rows are written; ``verify`` reports a published batch without."""
 
+    def announce(self) -> None:
+        """Let the batch be ``committing``: the sink is about to commit it by itself, and is asked from now on (I9)."""
+
+    def revoke(self) -> None:
+        """Let the batch be audited again: the sink has not committed it, nor will it.
+
+        Raises FencedError when another run goes on with the attempt.
+        """
+
     def mark_published(self) -> None:
         """Set the state of the batch and let its ranges count as published, with the rows that the audit accepted.
 

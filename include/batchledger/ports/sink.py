@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
+from batchledger.accounting import IntegrityCheck, StagedRange, TargetCounts
 from batchledger.batch import Attempt, HeldRange
 from batchledger.checking import Offender
 from batchledger.comparison import Comparison
 from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange
 from batchledger.ports.publication import Publication, TargetAccess
 
 if TYPE_CHECKING:
@@ -60,7 +60,15 @@ class StagedRows(Protocol):
 
 
 class Sink(Protocol):
-    """Where rows go: first to the staging of an attempt, which nobody sees, then to the target."""
+    """Where rows go: first to the staging of an attempt, which nobody sees, then to the target.
+
+    One that shares the ledger's database publishes within the ledger's transaction. Another one ``commits_itself``, as
+    the last thing before the ledger does: what ``publish`` and ``withdraw`` do is to prepare it.
+    """
+
+    @property
+    def commits_itself(self) -> bool:
+        """Whether ``commit`` makes the rows visible, before the ledger knows of it."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
@@ -119,6 +127,27 @@ class Sink(Protocol):
         TargetRefusedError.
         """
 
+    def commit(self, publication: Publication) -> None:
+        """Make visible what was published within the publication; only where the sink ``commits_itself``.
+
+        Of a batch that is ``committing`` the commit is one that ``find_commit`` finds. Raises OutcomeUnknownError when
+        it may have been done; after any other error it was not, nor will it be.
+        """
+
+    def confirm(self, publication: Publication) -> None:
+        """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
+
+        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError or
+        AuditOutdatedError when the rows are not those that were audited.
+        """
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """Say whether the sink, which ``commits_itself``, has committed the attempt (I9).
+
+        Whoever is still about to commit it cannot do so any more, once this returns (I4). Raises
+        ServiceUnavailableError when the sink cannot be asked.
+        """
+
     def remember_numbers(self, publication: Publication) -> None:
         """Let later batches know the numbers of this one, whose rows are visible, within the publication.
 
@@ -139,10 +168,8 @@ class Sink(Protocol):
         What a task is still writing to is left: its attempt is over, nobody reads it.
         """
 
-    def count_target(
-        self, pipeline: str, within: Sequence[OffsetRange] | None = None
-    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
-        """Return what the target holds of the pipeline, by batch id and partition.
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """Return what the target holds of the pipeline.
 
         ``within`` are ranges that do not overlap: only their offsets are counted, and no repeated keys.
         """

@@ -12,7 +12,7 @@ them first, in a temporary table. Keys then change as little as possible: a repl
 changes nothing but the batch that they belong to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,12 @@ from batchledger.database import held_as_arrays, ranges_as_arrays, read_statemen
 from batchledger.offsets import single_offset
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
-from batchledger.sinks.staging import columns_of, hash_of, join_names, read_sql, short_hash_of, statement_about
-from batchledger.sinks.withdrawal import (
-    WITHDRAWN,
-    exists_here,
-    find_replaced,
-    rows_to_withdraw,
-    takes_over,
-)
+from batchledger.sinks.staging import hash_of, join_names, read_sql, short_hash_of, statement_about
+from batchledger.sinks.withdrawal import exists_here, find_replaced, takes_over
+
+FindOldRows = Callable[
+    [psycopg.Cursor[Any], Attempt, Sequence[HeldRange]], tuple[sql.Composable, dict[str, Any]] | None
+]
 
 _VERDICT = (
     "key_hash bytea, _topic text, _partition int, _offset bigint, is_duplicate boolean, first_topic text, "
@@ -59,10 +57,14 @@ class AcceptedRows:
 
 @dataclass(frozen=True)
 class PostgresDeduplication:
-    """Knows the duplicates among the sealed rows of an attempt. ``table``, the target, is (schema, name)."""
+    """Knows the duplicates among the sealed rows of an attempt.
+
+    ``find_old_rows`` returns the query, with its parameters, of the rows that other batches have published of the
+    attempt's ranges; None where there is no target yet.
+    """
 
     rules: Deduplication
-    table: tuple[str, str]
+    find_old_rows: FindOldRows
 
     def list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
         """List the duplicates, as of now, in the temporary table ``batchledger_repeated``; return how many there are.
@@ -101,10 +103,9 @@ class PostgresDeduplication:
     def _is_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
         """Whether what was decided before counts; then the rows are judged in ``batchledger_judged``."""
         replaced = find_replaced(cursor, attempt)
-        if not (takes_over(attempt.batch, replaced) and columns_of(cursor, *self.table)):
+        if not takes_over(attempt.batch, replaced):
             return False
-        self._judge_taken_over(cursor, attempt, replaced)
-        return True
+        return self._judge_taken_over(cursor, attempt, replaced)
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
@@ -116,10 +117,17 @@ class PostgresDeduplication:
         batch_id = sql.Literal(attempt.batch.batch_id)
         return sql.SQL("({}) accepted").format(statement_about("select_accepted", attempt, batch_id=batch_id))
 
-    def recall(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
-        """Keep what was decided about the records that the batch takes over; their rows have been withdrawn."""
+    def recall(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],
+        rows: sql.Composable,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep what was decided about the records that the batch takes over; ``rows`` were those of the target."""
         if takes_over(attempt.batch, replaced):
-            self._recall(cursor, replaced, sql.SQL("select * from {}").format(WITHDRAWN), {})
+            self._recall(cursor, replaced, rows, parameters or {})
 
     def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
         """Remember the keys of the batch and list its duplicates; return the rows without them."""
@@ -150,16 +158,20 @@ class PostgresDeduplication:
             rows = read_sql("select_missing").format(accepted=sql.SQL("({})").format(rows))
         return AcceptedRows(sql.SQL("({}) accepted").format(rows), held, dropped)
 
-    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> None:
-        self._recall(cursor, replaced, *rows_to_withdraw(sql.Identifier(*self.table), attempt))
+    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
+        old = self.find_old_rows(cursor, attempt, replaced)
+        if old is None:
+            return False
+        self._recall(cursor, replaced, *old)
         self._judge(cursor, attempt)
+        return True
 
     def _recall(
         self,
         cursor: psycopg.Cursor[Any],
         replaced: Sequence[HeldRange],
-        rows: sql.Composed,
-        parameters: dict[str, Any],
+        rows: sql.Composable,
+        parameters: Mapping[str, Any],
     ) -> None:
         cursor.execute(f"create temporary table batchledger_recalled ({_VERDICT}) on commit drop")
         accepted = read_sql("recall_accepted").format(

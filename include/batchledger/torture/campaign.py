@@ -10,13 +10,21 @@ from itertools import chain
 from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from batchledger.torture.checker import Differences, LogReader, compare, read_target
+from batchledger.torture.checker import Differences, LogReader, OutputReader, compare, read_output, read_target
 from batchledger.torture.excuses import find_unexplained
 from batchledger.torture.faults import Subject, Tormentor
 from batchledger.torture.producer import Journal, Writer, new_topic_name, write_all
-from batchledger.torture.rig import Rig
+from batchledger.torture.rig import Rig, output_topic
 from batchledger.torture.sabotage import overlaps_allowed
-from batchledger.torture.schedule import EXACTLY_ONCE, FIRST_PARTITIONS, Fault, Protection, Round, plan_warm_up
+from batchledger.torture.schedule import (
+    EXACTLY_ONCE,
+    FIRST_PARTITIONS,
+    Fault,
+    Protection,
+    Round,
+    SinkKind,
+    plan_warm_up,
+)
 from batchledger.torture.worker import Crew
 
 ROUNDS_PER_CHECK = 10
@@ -51,13 +59,16 @@ class Campaign:
     rig: Rig
     tormentor: Tormentor
     journal: Journal
+    sink: SinkKind = SinkKind.POSTGRES
     subject_by_mode: dict[str, Subject] = field(default_factory=dict)
     _known_by_mode: dict[str, Differences] = field(default_factory=dict)
 
     @classmethod
-    def prepare(cls, rig: Rig, crew: Crew, without: Protection | None = None) -> "Campaign":
+    def prepare(
+        cls, rig: Rig, crew: Crew, without: Protection | None = None, sink: SinkKind = SinkKind.POSTGRES
+    ) -> "Campaign":
         """A campaign that has not begun."""
-        return cls(rig, Tormentor(rig, crew, without=without), Journal(rig.home.local / "journal.jsonl"))
+        return cls(rig, Tormentor(rig, crew, without=without), Journal(rig.home.local / "journal.jsonl"), sink)
 
     def run(self, rounds: Sequence[Round]) -> Iterator[RoundResult]:
         """Run a warm-up in each mode, then the rounds; a mode whose pipeline is stuck is left alone from then on."""
@@ -86,7 +97,7 @@ class Campaign:
 
     def _create(self, mode: str) -> Subject:
         name, options = new_topic_name(mode), self.rig.kafka_options
-        self.rig.create_pipeline(name, mode, FIRST_PARTITIONS)
+        self.rig.create_pipeline(name, mode, FIRST_PARTITIONS, self.sink)
         return Subject(
             name=name,
             mode=mode,
@@ -95,6 +106,7 @@ class Campaign:
             companion=Writer("companion", name, options, self.journal),
             holder=Writer("holder", name, options, self.journal),
             log=LogReader(options, name),
+            output=OutputReader(options, output_topic(name)) if self.sink is SinkKind.KAFKA else None,
         )
 
     def _run_round(self, round_: Round) -> RoundResult:
@@ -145,12 +157,12 @@ class Campaign:
             return {}
         before = self._known_by_mode.get(subject.mode, _NOTHING)
         after = self._known_by_mode[subject.mode] = self._compare(subject)
-        return find_unexplained(subject.mode, before, after, struck)
+        return find_unexplained(subject.mode, before, after, struck, self.sink)
 
     def _compare(self, subject: Subject) -> Differences:
         self.rig.say(f"comparing log and target of {subject.name}")
         subject.log.read()
-        rows = read_target(self.rig.dsn, subject.name)
+        rows = read_output(subject.output) if subject.output else read_target(self.rig.dsn, subject.name)
         acknowledged, failed = self.journal.acknowledged(subject.name), self.journal.failed(subject.name)
         return compare(subject.name, subject.log.records, rows, acknowledged, failed=failed)
 

@@ -9,9 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic, sleep
+from typing import Any
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
 
@@ -32,16 +41,17 @@ _CONSUMER = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the target: the record it carries, where it says it comes from, and when the database showed it.
+    """One row of the target: the record it carries, where it says it comes from, and when readers came to see it.
 
-    ``committed_at`` is the database's own word; what the platform numbers its batches with is not asked.
+    ``appeared`` is the database's own word, the moment of a commit, or the place in the log of a topic; what the
+    platform numbers its batches with is not asked.
     """
 
     record: Record
     topic: str
     partition: int
     offset: int
-    committed_at: datetime
+    appeared: datetime | int
 
 
 @dataclass(frozen=True)
@@ -115,11 +125,41 @@ class LogReader:
             error, partition, value = message.error(), message.partition(), message.value()
             if error is None and partition is not None and value is not None:
                 deadline = monotonic() + _SILENCE_SECONDS
-                self.records[partition, message.offset() or 0] = Record.decode(value)
+                self._keep(message, partition, value)
             elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
                 unfinished.discard(partition)
             elif error is not None:
                 raise KafkaException(error)
+
+    def _keep(self, message: Message, partition: int, value: bytes) -> None:
+        self.records[partition, message.offset() or 0] = Record.decode(value)
+
+
+@dataclass
+class OutputReader(LogReader):
+    """The rows that a topic shows to readers of committed records, by (partition, offset) of that topic.
+
+    A key stays in one partition, so that the place in it says which of its records came first.
+    """
+
+    rows: dict[tuple[int, int], Row] = field(default_factory=dict)
+
+    def _keep(self, message: Message, partition: int, value: bytes) -> None:
+        headers: Any = message.headers()
+        headers = {name: content.decode() for name, content in headers}
+        place, offset = (int(headers[name]) for name in ("_partition", "_offset"))
+        at = message.offset() or 0
+        self.rows[partition, at] = Row(Record.decode(value), headers["_topic"], place, offset, at)
+
+
+def read_output(reader: OutputReader) -> list[Row]:
+    """Return every record of the topic that rows go to, empty when there is none yet; waits for open transactions."""
+    client = AdminClient({**reader.options, "log_level": 0})
+    if client.list_topics(timeout=_SILENCE_SECONDS).topics.get(reader.topic) is None:
+        return []
+    reader.wait_until_decided()
+    reader.read()
+    return list(reader.rows.values())
 
 
 def read_target(dsn: str, table: str) -> list[Row]:
@@ -174,7 +214,7 @@ def _is_wrong(row: Row, topic: str, log: Mapping[tuple[int, int], Record], known
 def _find_out_of_order(rows: Sequence[Row]) -> list[str]:
     """Look at the first arrival of each record; within a key, a later commit must not bring an earlier record."""
     rows_by_key: dict[str, list[Row]] = defaultdict(list)
-    for each in sorted(rows, key=lambda row: (row.committed_at, row.offset)):
+    for each in sorted(rows, key=lambda row: (row.appeared, row.offset)):
         rows_by_key[each.record.record_key].append(each)
     late = []
     for arrivals in rows_by_key.values():

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from batchledger.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MODES, Protection
+from batchledger.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MODES, Protection, SinkKind
 
 
 class ModeChoice(StrEnum):
@@ -26,6 +26,7 @@ def torture(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds; from 100 on Airflow takes part.")] = 20,
     mode: Annotated[ModeChoice, typer.Option(help="The delivery mode; all of them take turns.")] = ModeChoice.ALL,
+    sink: Annotated[SinkKind, typer.Option(help="Where the rows go.")] = SinkKind.POSTGRES,
     seed: Annotated[int | None, typer.Option(min=0, help="Replays the schedule of an earlier run.")] = None,
     without: Annotated[
         Protection | None,
@@ -38,15 +39,17 @@ def torture(
     from batchledger.torture.report import explanations, verdict_table
     from batchledger.torture.run import choose_seed, run_torture
 
+    if without is not None and sink is not SinkKind.POSTGRES:
+        raise typer.BadParameter("protections are taken out of the sink postgres only", param_hint="--without")
     console = Console(stderr=True)
     seed = choose_seed() if seed is None else seed
     console.print(
-        f"seed {seed}; the same again: {_repeat(rounds, mode, seed, without)}", highlight=False, soft_wrap=True
+        f"seed {seed}; the same again: {_repeat(rounds, mode, sink, seed, without)}", highlight=False, soft_wrap=True
     )
     # Whoever ends this ends the services too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     modes = MODES if mode is ModeChoice.ALL else (mode.value,)
-    found = run_torture(rounds, modes, seed, console, without)
+    found = run_torture(rounds, modes, seed, console, without=without, sink=sink)
     document = json.dumps(found.as_document(), indent=2) + "\n"
     if report is not None:
         report.write_text(document)
@@ -60,6 +63,7 @@ def torture(
         raise typer.Exit(1)
 
 
-def _repeat(rounds: int, mode: ModeChoice, seed: int, without: Protection | None) -> str:
+def _repeat(rounds: int, mode: ModeChoice, sink: SinkKind, seed: int, without: Protection | None) -> str:
     sabotage = f" --without {without}" if without else ""
-    return f"batchledger torture --rounds {rounds} --mode {mode} --seed {seed}{sabotage}"
+    into = f" --sink {sink}" if sink is not SinkKind.POSTGRES else ""
+    return f"batchledger torture --rounds {rounds} --mode {mode}{into} --seed {seed}{sabotage}"

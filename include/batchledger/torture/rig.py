@@ -36,7 +36,7 @@ from batchledger.stack.machine import choose_free_ports
 from batchledger.stack.postgres_server import connection_string
 from batchledger.torture.proxy import Link, run_proxy
 from batchledger.torture.records import SCHEMA
-from batchledger.torture.schedule import Way
+from batchledger.torture.schedule import SinkKind, Way
 
 _SERVICES = ("kafka", "postgres", "spark")
 _STOP_SECONDS = 20.0
@@ -156,13 +156,13 @@ class Rig:
         found = processes.find_members(self.home, local_stack.ALL_SERVICES)
         return [process for name in local_stack.AIRFLOW_SERVICES for process in found[name]]
 
-    def create_pipeline(self, name: str, mode: str, partitions: int) -> None:
+    def create_pipeline(self, name: str, mode: str, partitions: int, sink: SinkKind) -> None:
         """Create a topic and write the pipeline file that reads it, both of that name."""
         ensure_topic(self.kafka_options, name, partitions, KEEP_FOREVER)
         content: dict[str, Any] = {
             "name": name,
             "source": {"topics": [name], "schema": SCHEMA, "holes": "transactional"},
-            "sink": {"table": name},
+            "sink": _describe_sink(name, sink),
             "delivery": mode,
             "limits": {"max_records": 150},
         }
@@ -201,6 +201,19 @@ class Rig:
         with psycopg.connect(self.dsn) as connection:
             query = "select partition, next_offset from batchledger.position where pipeline = %s"
             return dict(connection.execute(query, [pipeline]).fetchall())
+
+
+def output_topic(pipeline: str) -> str:
+    """The topic that rows of a pipeline go to, where they go into one."""
+    return f"{pipeline}-out"
+
+
+def _describe_sink(name: str, sink: SinkKind) -> dict[str, Any]:
+    match sink:
+        case SinkKind.POSTGRES:
+            return {"table": name}
+        case SinkKind.KAFKA:
+            return {"type": "kafka", "topic": output_topic(name), "key": ["record_key"]}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from batchledger.stack.home import Home
 from batchledger.torture.campaign import Campaign, RoundResult
 from batchledger.torture.report import TortureReport, find_violations, make_report
 from batchledger.torture.rig import Rig, build_rig
-from batchledger.torture.schedule import Protection, Round, plan_control, plan_rounds
+from batchledger.torture.schedule import Protection, Round, SinkKind, plan_control, plan_rounds
 from batchledger.torture.worker import Crew
 
 _LARGEST_SEED = 2**32
@@ -32,24 +32,36 @@ def choose_seed() -> int:
 
 
 def run_torture(
-    rounds: int, modes: Sequence[str], seed: int, console: Console, without: Protection | None = None
+    rounds: int,
+    modes: Sequence[str],
+    seed: int,
+    console: Console,
+    *,
+    without: Protection | None = None,
+    sink: SinkKind = SinkKind.POSTGRES,
 ) -> TortureReport:
     """Run so many rounds on a stack of their own, telling ``console`` all the time; return what came of it."""
     home = torture_home(Home.of_project())
-    planned = plan_rounds(seed, rounds, modes) if without is None else plan_control(seed, rounds, without)
+    planned = plan_rounds(seed, rounds, modes, sink) if without is None else plan_control(seed, rounds, without)
     with console.status("") as status, build_rig(home, lambda words: _say(status, words)) as rig:
         console.print(f"[dim]Logs and the producer's journal are in {home.local}.[/]", highlight=False, soft_wrap=True)
-        return run_rounds(rig, planned, seed, console, without)
+        return run_rounds(rig, planned, seed, console, without=without, sink=sink)
 
 
 def run_rounds(
-    rig: Rig, planned: Sequence[Round], seed: int, console: Console, without: Protection | None = None
+    rig: Rig,
+    planned: Sequence[Round],
+    seed: int,
+    console: Console,
+    *,
+    without: Protection | None = None,
+    sink: SinkKind = SinkKind.POSTGRES,
 ) -> TortureReport:
     """Run rounds on pipelines of their own on a running rig; one line for each, and the report."""
     started = time.monotonic()
     results: list[RoundResult] = []
     crew = Crew.assemble(rig.home.log_file(WORKERS_LOG))
-    campaign = Campaign.prepare(rig, crew, without)
+    campaign = Campaign.prepare(rig, crew, without, sink)
     try:
         for result in campaign.run(planned):
             results.append(result)

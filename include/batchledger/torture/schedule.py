@@ -20,6 +20,7 @@ MOST_PARTITIONS = 6
 BETWEEN_COMMITS = "between_commits"
 STAGING_POINTS = ("plan_stored", "attempt_opened", "staging_sealed", "staged", "audited")
 PUBLISHING_POINTS = ("positions_moved", "rows_moved", "before_commit")
+ANNOUNCED, SINK_COMMITTED = "announced", "sink_committed"
 
 ROUNDS_FOR_AIRFLOW = 100
 """From this many rounds on Airflow is started too; it takes about a minute."""
@@ -27,6 +28,13 @@ ROUNDS_FOR_AIRFLOW = 100
 
 PLAN_CHOSEN = "plan_chosen"
 """A point that only the platform without compare-and-swap passes: between choosing a plan and storing it."""
+
+
+class SinkKind(StrEnum):
+    """Where the rows go: into a table of the ledger's database, or into a topic, which commits by itself."""
+
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
 
 
 class Protection(StrEnum):
@@ -127,10 +135,18 @@ class Round:
         return any(fault.kind is FaultKind.KILL_AIRFLOW_TASK for fault in self.faults)
 
 
-def plan_rounds(seed: int, rounds: int, modes: Sequence[str]) -> list[Round]:
+def publishing_points(mode: str, sink: SinkKind) -> tuple[str, ...]:
+    """Return the points that a batch passes while it is published."""
+    between = () if mode == EXACTLY_ONCE else (BETWEEN_COMMITS,)
+    if sink is SinkKind.POSTGRES:
+        return (*PUBLISHING_POINTS, *between)
+    return (*((ANNOUNCED,) if mode == EXACTLY_ONCE else ()), *PUBLISHING_POINTS, *between, SINK_COMMITTED)
+
+
+def plan_rounds(seed: int, rounds: int, modes: Sequence[str], sink: SinkKind = SinkKind.POSTGRES) -> list[Round]:
     """Return the same rounds for the same arguments, in every process."""
     chance = random.Random(seed)  # noqa: S311 (a schedule, not a secret)
-    deck_by_mode = {mode: _draw(mode, chance) for mode in modes}
+    deck_by_mode = {mode: _draw(mode, chance, sink) for mode in modes}
     airflow_rounds = _choose_airflow_rounds(chance, rounds, len(modes))
     planned = []
     for number in range(1, rounds + 1):
@@ -182,7 +198,7 @@ def _choose_chunks(chance: random.Random, most: int) -> tuple[Chunk, ...]:
     return tuple(Chunk(guarantee, chance.randrange(1, 60)) for guarantee in chosen)
 
 
-def _draw(mode: str, chance: random.Random) -> Iterator[tuple[Fault, ...]]:
+def _draw(mode: str, chance: random.Random, sink: SinkKind) -> Iterator[tuple[Fault, ...]]:
     """Deal faults for ever. In a weaker mode the first deal is the one that shows its anomaly."""
     if mode != EXACTLY_ONCE:
         yield (ANOMALY_FAULT,)
@@ -190,7 +206,7 @@ def _draw(mode: str, chance: random.Random) -> Iterator[tuple[Fault, ...]]:
     partitions = FIRST_PARTITIONS
     while True:
         if not waiting:
-            waiting = _make_deck(mode, chance)
+            waiting = _make_deck(mode, chance, sink)
             if partitions < MOST_PARTITIONS:
                 partitions += 1
                 waiting.append((Fault(FaultKind.ADD_PARTITION),))
@@ -202,8 +218,8 @@ def _draw(mode: str, chance: random.Random) -> Iterator[tuple[Fault, ...]]:
         yield dealt
 
 
-def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
-    publishing = PUBLISHING_POINTS if mode == EXACTLY_ONCE else (*PUBLISHING_POINTS, BETWEEN_COMMITS)
+def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[Fault, ...]]:
+    publishing = publishing_points(mode, sink)
     points = (*STAGING_POINTS, *publishing)
     kinds = FaultKind
     faults = [
@@ -234,5 +250,14 @@ def _make_deck(mode: str, chance: random.Random) -> list[tuple[Fault, ...]]:
         Fault(chance.choice((kinds.COMMIT_LATE, kinds.ABORT_LATE))),
         Fault(kinds.EXPIRE_RECORDS),
     ]
+    if sink is SinkKind.KAFKA:
+        # What happens to a broker is as near to the commit as what happens to the database.
+        faults += [
+            Fault(kinds.KILL_BROKER, chance.choice(publishing)),
+            Fault(kinds.RESTART_BROKER, chance.choice(publishing)),
+            Fault(kinds.CUT, chance.choice(publishing), chance.uniform(0, 0.3), Way.KAFKA),
+            Fault(kinds.BLACK_HOLE, chance.choice(publishing), way=Way.KAFKA),
+            Fault(kinds.PAUSE_WORKER, SINK_COMMITTED),
+        ]
     quiet: tuple[Fault, ...] = ()
     return [*((fault,) for fault in faults), *[quiet] * (len(faults) // 3)]

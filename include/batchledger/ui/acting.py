@@ -270,7 +270,7 @@ def _explain(order: _Order) -> list[str]:
         case DecisionKind.ACCEPT:
             moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
             told = f" Checks that have failed: {failed}." if failed else ""
-            return [f"{rows:,} rows become visible in {order.config.sink.table}{moves}.{told}"]
+            return [f"{rows:,} rows become visible in {order.config.sink.target}{moves}.{told}"]
         case DecisionKind.DISCARD if batch.lane is Lane.LIVE:
             return [f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."]
         case DecisionKind.DISCARD:

@@ -192,9 +192,7 @@ class _Found:
 def _stand(config: PipelineConfig, found: _Found) -> Standing:
     """Return how a pipeline stands; without one of its connections that is not known."""
     name, source, ledgers = config.name, config.source, found.ledgers
-    if errors := [
-        ledgers.problems[each] for each in (config.sink.connection, source.connection) if each in ledgers.problems
-    ]:
+    if errors := [ledgers.problems[each] for each in (config.warehouse, source.connection) if each in ledgers.problems]:
         unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None)
         return Standing(unknown, dsn=ledgers.dsns.get(name))
     book, log = ledgers.books[name], _choose(found.logs[source.connection], source.topics)
@@ -207,8 +205,8 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
 def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:
     """Ask each ledger once for all of its pipelines."""
     found = _Ledgers()
-    for connection in dict.fromkeys(each.sink.connection for each in configs):
-        concerned = [each for each in configs if each.sink.connection == connection]
+    for connection in dict.fromkeys(each.warehouse for each in configs):
+        concerned = [each for each in configs if each.warehouse == connection]
         names = [each.name for each in concerned]
         try:
             dsn = ledger_dsn(concerned[0])

@@ -243,7 +243,9 @@ def _ways_on(view: BatchView) -> dict[str, str]:
     if batch.state is BatchState.BLOCKED and not batch.is_dry_run:
         ways["Accept"] = "accept"
     if not batch.state.is_final and not batch.is_dry_run:
-        ways |= {"Take again": "retry", "Discard": "discard"}
+        ways |= {"Take again": "retry"}
+        if batch.state is not BatchState.COMMITTING:
+            ways |= {"Discard": "discard"}
     if batch.state is BatchState.PUBLISHED:
         ways["Publish again"] = "replay"
     if view.quarantine.total:

@@ -1,7 +1,7 @@
 with taken as (
     update batchledger.batch
     set attempt = attempt + 1, state = 'planned', reported_rows = null
-    where batch_id = %(batch_id)s and state not in ('published', 'discarded')
+    where batch_id = %(batch_id)s and state not in ('published', 'discarded', 'committing')
     returning batch_id, attempt
 ), fenced as (
     update batchledger.attempt a

@@ -1,0 +1,237 @@
+"""Writes a batch in one Kafka transaction with the ends of its ranges, and finds out what became of one.
+
+All transactions of a pipeline have one id. Whoever begins with it, to write or to ask, ends what an earlier producer
+has left open: it was committed by then, or it is aborted and its producer is fenced (S71, S93). So an outcome is known
+once it was asked for, and stays.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from time import monotonic
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from batchledger.batch import Attempt
+from batchledger.errors import (
+    BatchledgerError,
+    FencedError,
+    OutcomeUnknownError,
+    ServiceUnavailableError,
+    StagingLostError,
+    TargetRefusedError,
+)
+from batchledger.kafka.output_commits import judge, open_group, read_metadata, search_topic, write_offsets
+from batchledger.kafka.output_errors import explain, explaining, is_fenced
+from batchledger.kafka.output_log import describe_topics
+from batchledger.kafka.output_pace import is_too_slow
+from batchledger.kafka.output_sending import RecordSender, open_producer
+from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS, describe_topic_configs, kafka_call
+from batchledger.ports.output import OutputRecord
+
+# All of them together, and the silence that a sender bears, are less than the minute for which a database lets a
+# transaction be idle from which rows were read.
+BEGIN_SECONDS = 12.0
+OFFSETS_SECONDS = 8.0
+COMMIT_SECONDS = 10.0
+ABORT_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OutputWriter:
+    """Writes the batches of one pipeline to one topic. ``clock`` (seconds) tells the age of a transaction."""
+
+    options: Mapping[str, str] = field(repr=False)
+    topic: str
+    pipeline: str
+    transaction_timeout_seconds: float
+    clock: Callable[[], float]
+
+    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+        """See the port."""
+        with self._explaining(attempt, "before the transaction began"):
+            partitions, largest_batch_bytes = self._find_shape(attempt)
+            offsets = write_offsets(self.options, self.topic, attempt)
+            producer = self._open(largest_batch_bytes)
+        # The first row may take long to come; only then the transaction begins to age.
+        waiting = iter(records)
+        waiting = chain(list(islice(waiting, 1)), waiting)
+        with self._ending(producer, attempt, count) as began_at:
+            sender = RecordSender(
+                producer,
+                self.topic,
+                partitions,
+                attempt.batch.batch_id,
+                look=lambda sent: self._require_pace(attempt, began_at, sent, count),
+                probe=lambda: _require_open(producer),
+            )
+            sender.send(waiting)
+            if sender.sent != count:
+                raise StagingLostError(
+                    f"{attempt.batch.label} has {count:,} rows for topic {self.topic}, but {sender.sent:,} were handed "
+                    "over. Nothing of the batch is visible; stage it again."
+                )
+            with closing(open_group(self.options, attempt.batch)) as group:
+                producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
+            self._require_pace(attempt, began_at, count, count)
+        self._decide(producer, attempt)
+
+    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
+        """See the port."""
+        with self._explaining(attempt, "before the first record"):
+            partitions, largest_batch_bytes = self._find_shape(attempt)
+        # Waiting is bounded by the sender: no record times out by itself, behind which others would be written.
+        producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
+        sender = RecordSender(producer, self.topic, partitions, attempt.batch.batch_id)
+        consequence = "What was sent before stays visible: nothing takes it back."
+        try:
+            with explaining(self.options, self.topic, attempt, "while sending", consequence=consequence):
+                sender.send(records)
+        finally:
+            producer.purge()
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        batch = attempt.batch
+        with self._explaining(attempt, "asking whether it was committed"):
+            self._open(0).purge()
+        with kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options):
+            is_committed = judge(read_metadata(self.options, self.topic, batch), batch)
+            return search_topic(self.options, self.topic, batch) if is_committed is None else is_committed
+
+    def _open(self, largest_batch_bytes: int) -> Producer:
+        """Return the pipeline's only producer: every earlier one is fenced, and its transaction has ended."""
+        timeout_ms = int(self.transaction_timeout_seconds * 1000)
+        settings = {
+            "transactional.id": f"batchledger.{self.pipeline}",
+            "transaction.timeout.ms": timeout_ms,
+            # The client wants it below the timeout of the transaction.
+            "socket.timeout.ms": min(int(REQUEST_TIMEOUT_SECONDS * 1000), timeout_ms),
+        }
+        producer = open_producer(self.options, largest_batch_bytes, settings)
+        deadline = monotonic() + BEGIN_SECONDS
+        while True:
+            try:
+                producer.init_transactions(max(0.1, deadline - monotonic()))
+            except KafkaException as error:
+                # It is asked again, because the answer may only have come too late.
+                if not error.args[0].retriable() or monotonic() > deadline:
+                    raise
+            else:
+                return producer
+
+    def _find_shape(self, attempt: Attempt) -> tuple[int, int]:
+        """Return how many partitions the topic has, and how many bytes it takes at once."""
+        facts = describe_topics(self.options, [self.topic]).get(self.topic)
+        if facts is None:
+            absent = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            raise explain(absent, self.topic, self.options["bootstrap.servers"], attempt, "before the first record")
+        configs = describe_topic_configs(self.options, [self.topic]).get(self.topic, {})
+        return facts.partitions, int(configs.get("max.message.bytes", 1024 * 1024))
+
+    def _explaining(self, attempt: Attempt, where: str) -> AbstractContextManager[None]:
+        return explaining(self.options, self.topic, attempt, where)
+
+    @contextmanager
+    def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[float]:
+        """Begin a transaction, yield when, and abort it when the block raises: nothing of it was committed."""
+        with self._explaining(attempt, "beginning the transaction"):
+            producer.begin_transaction()
+        began_at = self.clock()
+        try:
+            with self._explaining(attempt, "in the transaction"):
+                yield began_at
+        except BaseException as error:
+            _abort(producer, attempt)
+            elapsed_seconds = self.clock() - began_at
+            if isinstance(error, FencedError) and elapsed_seconds > self.transaction_timeout_seconds:
+                # The broker fences the producer of a transaction that has become too old, too (S105).
+                found = f"after {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
+                raise self._too_slow(attempt, found) from error
+            raise
+
+    def _require_pace(self, attempt: Attempt, began_at: float, sent: int, count: int) -> None:
+        elapsed_seconds = self.clock() - began_at
+        if is_too_slow(elapsed_seconds, sent, count, self.transaction_timeout_seconds):
+            raise self._too_slow(attempt, f"{sent:,} of {count:,} records took {elapsed_seconds:.1f} s")
+
+    def _too_slow(self, attempt: Attempt, found: str) -> TargetRefusedError:
+        return TargetRefusedError(
+            f"{attempt.batch.label} cannot be written to topic {self.topic} within the transaction timeout of "
+            f"{self.transaction_timeout_seconds:g} s: {found}. The transaction was given up, and nothing of it is "
+            "visible. Lower limits.max_records, so that batches are smaller, or raise sink.transaction_timeout; then "
+            "readers of committed records may have to wait as long.",
+            batch_id=attempt.batch.batch_id,
+            topic=self.topic,
+        )
+
+    def _decide(self, producer: Producer, attempt: Attempt) -> None:
+        """Commit. A lost answer is asked for again, which changes nothing once it is decided (S104)."""
+        deadline = monotonic() + COMMIT_SECONDS
+        while True:
+            try:
+                producer.commit_transaction(max(0.1, deadline - monotonic()))
+            except KafkaException as error:
+                cause = error.args[0]
+                # What can still be aborted was not committed.
+                if is_fenced(cause) or (cause.txn_requires_abort() and _abort(producer, attempt)):
+                    servers = self.options["bootstrap.servers"]
+                    raise explain(cause, self.topic, servers, attempt, "committing") from error
+                if cause.retriable() and monotonic() < deadline:
+                    continue
+                self._resolve(attempt, error)
+            return
+
+    def _resolve(self, attempt: Attempt, trouble: KafkaException) -> None:
+        """Return when the batch was committed, after all; raise what its outcome is otherwise."""
+        reason = trouble.args[0].str()
+        try:
+            is_committed = self.find_commit(attempt)
+        except BatchledgerError as error:
+            raise OutcomeUnknownError(
+                f"whether {attempt.batch.label} was committed to topic {self.topic} is unknown: Kafka at "
+                f"{self.options['bootstrap.servers']} did not answer the commit ({reason}), nor what became of it "
+                f"({error}). Whoever goes on asks first.",
+                batch_id=attempt.batch.batch_id,
+            ) from error
+        if not is_committed:
+            raise ServiceUnavailableError(
+                f"{attempt.batch.label} was not committed to topic {self.topic}: {reason}. Its transaction has been "
+                "aborted since; the step can be run again.",
+                batch_id=attempt.batch.batch_id,
+            ) from trouble
+
+
+def _require_open(producer: Producer) -> None:
+    """Raise the reason when the client has given the transaction up. A refused beginning changes nothing."""
+    try:
+        producer.begin_transaction()
+    except KafkaException as error:
+        if error.args[0].txn_requires_abort() or error.args[0].fatal():
+            raise
+
+
+def _abort(producer: Producer, attempt: Attempt) -> bool:
+    """Abort what is open, and return whether it was.
+
+    Where Kafka cannot be told, what nobody has asked to commit is never committed all the same.
+    """
+    try:
+        producer.abort_transaction(ABORT_SECONDS)
+    except KafkaException as error:
+        if not is_fenced(error.args[0]):
+            _log.warning(
+                "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
+                attempt.batch.label,
+                attempt.number,
+                error.args[0].str(),
+            )
+        return False
+    else:
+        return True
+    finally:
+        producer.purge()

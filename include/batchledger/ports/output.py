@@ -1,0 +1,86 @@
+"""A topic that rows go to: a foreign target, which commits by itself and is asked afterwards what became of a batch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Attempt
+from batchledger.offsets import OffsetRange, TopicPartition
+
+EVERY_BATCH = 2**63 - 1
+"""A bound of batch ids that leaves none out."""
+
+
+class OutputRecord(NamedTuple):
+    """One row as a record, and where the source record lies that it was made of.
+
+    Without a ``key`` it has none; without a ``value`` it is a tombstone, which deletes its key. ``timestamp_ms`` is
+    that of the source record, None when it carries none.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCounts:
+    """What readers of committed records find in the topic.
+
+    ``foreign`` counts records that were not written by a pipeline. Of batches up to ``incomplete_until`` records may be
+    missing because the topic's own retention or compaction has removed them: 0 when it has removed nothing,
+    ``EVERY_BATCH`` when nothing is left that would tell. ``held_back`` offsets lie behind transactions that are open,
+    whoever's they are, and were not looked at.
+    """
+
+    count_by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
+    foreign: int
+    incomplete_until: int
+    held_back: int
+
+
+class OutputTopic(Protocol):
+    """A topic that the rows of a pipeline's batches are written to.
+
+    Publications of a pipeline come one after the other: the ledger sees to that. Nothing here is silent for more than
+    30 s. Raises ServiceUnavailableError when no broker answers, and TargetRefusedError for what a person has to change.
+    """
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    def require_usable(self, attempt: Attempt) -> str:
+        """Make the topic exist, and return what tells it from another of the same name.
+
+        Raises TargetRefusedError when it cannot take the batch, with the reason and what to do.
+        """
+
+    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+        """Make all ``count`` records visible together with the end of the batch's ranges, in one transaction.
+
+        Records of one key stay in order. Returns once that is decided; readers see it a moment later, when the topic
+        holds nothing back any more. Raises FencedError when a newer attempt has
+        taken over, TargetRefusedError and ServiceUnavailableError when nothing is visible nor ever will be, and
+        OutcomeUnknownError when ``find_commit`` has to be asked. What ``records`` raises leaves nothing visible either.
+        """
+
+    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
+        """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """Return whether an attempt of the batch has been committed; what has not been never will be.
+
+        Only the latest batch of its lane may be asked for. Raises TargetRefusedError when somebody else has written to
+        where the answer is kept.
+        """
+
+    def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
+        """Return what the topic holds, by batch id and source partition.
+
+        ``within`` are ranges of source offsets that do not overlap: only records of theirs are counted.
+        """

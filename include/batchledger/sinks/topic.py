@@ -1,0 +1,239 @@
+"""The Sink port on a topic: rows wait in the ledger's database, and are produced in a transaction of Kafka's.
+
+A record is the row as JSON, without the columns of provenance, which are headers; a row that deletes its key is a
+tombstone. What is committed stays: nothing is withdrawn, and a replay produces its records once more. What was decided
+about message keys is known from the ledger alone: of the rows of an earlier batch those count as accepted that are
+neither listed as duplicates, nor in quarantine, nor remembered with another key.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+
+from batchledger.accounting import TargetCounts
+from batchledger.batch import Attempt, BatchState, HeldRange
+from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.comparison import Comparison
+from batchledger.database import held_as_arrays, transaction
+from batchledger.errors import DecisionRefusedError, KeyConflictError, TargetChangedError, UnsettledError
+from batchledger.offsets import OffsetRange
+from batchledger.ports import OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
+from batchledger.record_rules import Deduplication, SequenceRule
+from batchledger.sinks.deduplication import AcceptedRows
+from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
+from batchledger.sinks.staging import hash_of, join_names, read_sql, rows_table, statement_about
+from batchledger.sinks.withdrawal import find_replaced
+
+_OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
+ROWS_AT_ONCE = 10_000
+SETTLING_SECONDS = 10.0
+OFFENDERS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class TopicSink(PostgresStaging):
+    """See the port. ``key`` names the columns that become the key of a record; without it records have none.
+
+    The key of one column is its text, that of several the JSON array of their values.
+    """
+
+    dsn: str = field(repr=False)
+    topic: OutputTopic
+    key: tuple[str, ...] = ()
+    deduplication: Deduplication | None = None
+    sequence: SequenceRule | None = None
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """The topic as people write it."""
+        return f"topic {self.topic.name}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.key
+
+    def find_old_rows(
+        self,
+        cursor: psycopg.Cursor[Any],  # noqa: ARG002 (see the base class)
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],
+    ) -> tuple[sql.Composable, dict[str, Any]]:
+        """See the base class. Records never change, so that the rows are those which the attempt has staged."""
+        key_hash = hash_of(self.deduplication.key if self.deduplication else ())
+        return statement_about("select_produced_before", attempt, key_hash=key_hash), held_as_arrays(replaced)
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:  # noqa: ARG002
+        """See the base class."""
+        self._require_usable(cursor, attempt)
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port. Nothing goes: the records of other batches stay in the topic."""
+        if self.message_keys is not None:
+            with publication.connection.cursor() as cursor:
+                rows, parameters = self.find_old_rows(cursor, publication.attempt, replaced)
+                self.message_keys.recall(cursor, publication.attempt, replaced, rows, parameters)
+        return [0] * len(replaced)
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port. No row of another batch would go."""
+        return [0] * len(held)
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:  # noqa: ARG002 (the port's signature)
+        """See the port. Every accepted row is one more record; those of offsets that others hold come once more."""
+        with transaction(self.dsn, f"count what {attempt.batch.label} would produce") as cursor:
+            self.staged_columns(cursor, attempt)
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            query = read_sql("count_produced").format(rows=rows)
+            cursor.execute(query, held_as_arrays(find_replaced(cursor, attempt)))
+            ((repeated, added),) = cursor.fetchall()
+            cursor.connection.rollback()
+            return Comparison(added=added, repeated=repeated)
+
+    def check(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.transaction(force_rollback=True):
+            self.publish(publication)
+
+    def publish(self, publication: Publication) -> int:
+        """See the port. What is to be produced is a view of the transaction."""
+        attempt = publication.attempt
+        rows = self._account(publication)
+        with publication.connection.cursor() as cursor:
+            publication.confirm_target(self.name, self._require_usable(cursor, attempt))
+            parts = self._record_parts(self.staged_columns(cursor, attempt))
+            cursor.execute(read_sql("create_output_view").format(rows=rows.missing, **parts))
+            self._require_keys(cursor, attempt)
+        return publication.accepted_rows
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port."""
+        self._account(publication)
+
+    def _account(self, publication: Publication) -> AcceptedRows:
+        """Say which of the staged rows are accepted, and let later batches know their keys."""
+        rows = AcceptedRows(rows_table(publication.attempt))
+        with publication.connection.cursor() as cursor:
+            self.staged_columns(cursor, publication.attempt)
+            if self.message_keys is not None:
+                cursor.execute("set local work_mem = '256MB'")
+                rows = self.message_keys.accept(cursor, publication)
+            accepted = rows.held + _count(cursor, rows.missing)
+        require_audited(publication, accepted, rows.dropped)
+        return rows
+
+    def commit(self, publication: Publication) -> None:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            count = _count(cursor, _OUTPUT)
+        with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
+            cursor.itersize = ROWS_AT_ONCE
+            cursor.execute(read_sql("read_output").format(view=_OUTPUT))
+            records = map(OutputRecord._make, cursor)
+            if attempt.batch.state is BatchState.COMMITTING:
+                self.topic.commit(attempt, records, count)
+            else:
+                self.topic.send(attempt, records)
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        return self.topic.find_commit(attempt)
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port. Never asked for: a rewind that would do so is refused before (``decisions``)."""
+        raise DecisionRefusedError(f"{self.name} of {access.pipeline} cannot be emptied.")
+
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """See the port. Records that no pipeline has written are somebody else's."""
+        counts = self._count(within)
+        if counts.held_back:
+            raise UnsettledError(
+                f"{pipeline} cannot be proved now: {counts.held_back:,} offsets of {self.name} lie behind a "
+                "transaction that is open. Ask again when it has ended; Kafka ends it after its "
+                "transaction.timeout.ms.",
+                pipeline=pipeline,
+            )
+        return TargetCounts(counts.count_by_batch, counts.incomplete_until)
+
+    @retry(
+        # Kafka answers a commit before its readers see the records.
+        retry=retry_if_result(lambda counts: counts.held_back > 0),
+        stop=stop_after_delay(SETTLING_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+    )
+    def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
+        return self.topic.count(within)
+
+    def _record_parts(self, types: Mapping[str, str]) -> dict[str, sql.Composable]:
+        """What the view of records is made of; ``types`` by the names of the staged columns."""
+        declared = [each for each in types if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
+        row = sql.SQL("(select row_to_json(r)::text from (select {}) r)").format(join_names(declared))
+        deletes = sql.SQL("{} is true").format(sql.Identifier(DELETED_COLUMN))
+        return {
+            "key": self._key(types),
+            "value": row if declared else sql.Literal("{}"),
+            "deletes": deletes if DELETED_COLUMN in types else sql.SQL("false"),
+        }
+
+    def _key(self, types: Mapping[str, str]) -> sql.Composable:
+        names = join_names(self.key)
+        match self.key:
+            case ():
+                return sql.SQL("null::bytea")
+            case (column,):
+                return names if types[column] == "bytea" else sql.SQL("convert_to({}::text, 'UTF8')").format(names)
+            case _:
+                whole = sql.SQL("convert_to(jsonb_build_array({})::text, 'UTF8')").format(names)
+                return sql.SQL("case when num_nulls({}) = 0 then {} end").format(names, whole)
+
+    def _require_usable(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
+        """Return what identifies the topic. Raises TargetChangedError when it is one that the pipeline reads."""
+        identity = self.topic.require_usable(attempt)
+        cursor.execute(
+            "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
+            [attempt.batch.pipeline, identity],
+        )
+        if cursor.fetchone() is not None:
+            raise TargetChangedError(
+                f"{self.name} is one that {attempt.batch.pipeline} reads: it would read its own rows for ever. Nothing "
+                "was produced. Name another topic in sink.topic.",
+                pipeline=attempt.batch.pipeline,
+            )
+        return identity
+
+    def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Raise KeyConflictError when a record would have no key: no partition would keep its order."""
+        if not self.key:
+            return
+        cursor.execute(
+            sql.SQL("select _topic, _partition, _offset from {} where key is null order by 1, 2, 3 limit %s").format(
+                _OUTPUT
+            ),
+            [OFFENDERS_SHOWN],
+        )
+        without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
+        if without_key:
+            raise KeyConflictError(
+                f"{attempt.batch.label}: records without a value in sink.key ({', '.join(self.key)}), for example "
+                f"{', '.join(without_key)}. Nothing was produced. Let a transform drop or correct them.",
+                batch_id=attempt.batch.batch_id,
+                coordinates=without_key,
+            )
+
+
+def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+    return int(cursor.fetchall()[0][0])

@@ -1,0 +1,215 @@
+"""An output topic when something dies or is lost: the outcome is known, and nothing is left that holds readers back."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from batchledger.batch import Lane
+from batchledger.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
+from batchledger.kafka import output_sending, output_transaction
+from batchledger.ports import OutputRecord
+from tests import proxy
+from tests.contract.outputs import Output, die
+from tests.proxy import Loss, lossy_proxy
+from tests.support import wait_until
+
+END_TRANSACTION = struct.pack(">h", 26)
+ROWS = 300
+
+
+@pytest.fixture
+def output(kafka: object) -> Output:
+    return Output(kafka.options).create()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rows_before", [ROWS // 2, ROWS])
+def test_s71_producer_that_wakes_up_after_a_newer_one_is_fenced_and_its_rows_stay_invisible(
+    output: Output, rows_before: int
+) -> None:
+    def sleep_through_the_next_attempt() -> Iterator[OutputRecord]:
+        yield from output.records(rows_before, b"old")
+        output.wait_for_open_transaction()
+        output.topic().commit(output.attempt(number=2), output.records(ROWS, b"new"), ROWS)
+        yield from output.records(ROWS - rows_before, b"old")
+
+    with pytest.raises(FencedError, match=r"newer producer .* attempt 1"):
+        output.topic().commit(output.attempt(), sleep_through_the_next_attempt(), ROWS)
+    assert sorted(output.values()) == sorted(each.value for each in output.records(ROWS, b"new"))
+    assert output.held_back() == 0
+    assert output.topic().find_commit(output.attempt(number=2))
+
+
+def test_negative_control_producers_that_do_not_share_an_id_both_commit(output: Output) -> None:
+    def sleep_through_the_next_attempt() -> Iterator[OutputRecord]:
+        yield from output.records(ROWS, b"old")
+        output.unsettled_topic(pipeline="another").commit(output.attempt(number=2), output.records(ROWS, b"new"), ROWS)
+
+    output.topic().commit(output.attempt(), sleep_through_the_next_attempt(), ROWS)
+    assert len(output.values()) == 2 * ROWS
+
+
+def test_asking_for_the_outcome_fences_whoever_is_still_writing(output: Output) -> None:
+    def be_given_up() -> Iterator[OutputRecord]:
+        yield from output.records(ROWS)
+        output.wait_for_open_transaction()
+        assert not output.topic().find_commit(output.attempt())
+
+    with pytest.raises(FencedError):
+        output.topic().commit(output.attempt(), be_given_up(), ROWS)
+    assert output.values() == []
+    assert output.held_back() == 0
+
+
+@pytest.mark.parametrize("moment", ["sending", "before_commit"])
+@pytest.mark.parametrize("lane", list(Lane))
+def test_s93_s98_producer_killed_in_its_transaction_is_cleaned_up_by_the_next_attempt(
+    output: Output, moment: str, lane: Lane
+) -> None:
+    die(output, moment, output.attempt(lane=lane), ROWS)
+    assert output.held_back() > 0
+    assert not output.topic().find_commit(output.attempt(number=2, lane=lane))
+    assert output.held_back() == 0
+    output.topic().commit(output.attempt(number=2, lane=lane), output.records(ROWS, b"new"), ROWS)
+    assert sorted(output.values()) == sorted(each.value for each in output.records(ROWS, b"new"))
+
+
+def test_next_attempt_cleans_up_also_when_it_does_not_ask_first(output: Output) -> None:
+    die(output, "before_commit", output.attempt(), ROWS)
+    output.topic().commit(output.attempt(number=2), output.records(ROWS, b"new"), ROWS)
+    assert sorted(output.values()) == sorted(each.value for each in output.records(ROWS, b"new"))
+    assert output.held_back() == 0
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_commit_of_a_killed_producer_is_found_in_its_own_lane_only(output: Output, lane: Lane) -> None:
+    (other,) = set(Lane) - {lane}
+    die(output, "after_commit", output.attempt(1, lane=lane), ROWS)
+    assert output.topic().find_commit(output.attempt(1, number=2, lane=lane))
+    assert not output.topic().find_commit(output.attempt(2, lane=lane))
+    assert not output.topic().find_commit(output.attempt(2, lane=other))
+    assert len(output.values()) == ROWS
+
+
+def test_batch_of_the_same_number_in_another_ledger_is_another_batch(output: Output) -> None:
+    output.topic().commit(output.attempt(), output.records(3), 3)
+    attempt = output.attempt()
+    later = replace(attempt.batch, planned_at=attempt.batch.planned_at.replace(microsecond=0))
+    assert not output.topic().find_commit(replace(attempt, batch=later))
+
+
+def test_topic_answers_when_the_offsets_of_the_group_are_lost(output: Output) -> None:
+    output.topic().commit(output.attempt(1), output.records(ROWS), ROWS)
+    die(output, "before_commit", output.attempt(2), ROWS)
+    output.topic().find_commit(output.attempt(2))
+    output.forget_offsets()
+    assert output.topic().find_commit(output.attempt(1, number=2))
+    assert not output.topic().find_commit(output.attempt(2, number=2))
+
+
+def test_open_transaction_of_somebody_else_keeps_the_topic_from_answering(output: Output) -> None:
+    with output.foreign_transaction():
+        output.unsettled_topic().commit(output.attempt(), output.records(ROWS), ROWS)
+        output.forget_offsets()
+        with pytest.raises(ServiceUnavailableError, match="behind an open transaction of somebody else"):
+            output.topic().find_commit(output.attempt(2))
+    wait_until(lambda: output.held_back() == 0)
+    assert not output.topic().find_commit(output.attempt(2))
+    assert output.topic().find_commit(output.attempt())
+
+
+@pytest.mark.parametrize("metadata", [None, "batchledger/1 batch=9 attempt=1 planned=1"])
+def test_offsets_that_somebody_else_has_committed_are_no_answer(output: Output, metadata: str | None) -> None:
+    output.topic().commit(output.attempt(), output.records(3), 3)
+    output.commit_as_somebody_else(metadata=metadata)
+    with pytest.raises(TargetRefusedError, match=r"somebody else.*-in\[0\]: .*batch=1 .*delete the group"):
+        output.topic().find_commit(output.attempt())
+    output.forget_offsets()
+    assert output.topic().find_commit(output.attempt())
+
+
+def test_s104_commit_whose_answer_is_lost_is_asked_for_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
+    with lossy_proxy(output.options["bootstrap.servers"], Loss.ANSWER) as between:
+        output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
+        assert between.lost == 1
+    assert len(output.values()) == ROWS
+
+
+def test_commit_that_is_never_answered_is_looked_up_and_found(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
+    monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
+    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.ANSWER] * 100) as between:
+        output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
+        assert between.lost > 0
+    assert len(output.values()) == ROWS
+    assert output.held_back() == 0
+
+
+def test_commit_that_never_arrives_is_looked_up_and_will_never_be(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
+    monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
+    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
+        with pytest.raises(ServiceUnavailableError, match=r"was not committed .* aborted since") as raised:
+            output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
+        assert between.lost > 0
+    assert not isinstance(raised.value, OutcomeUnknownError)
+    assert output.values() == []
+    assert output.held_back() == 0
+
+
+def test_i9_outcome_is_unknown_when_nobody_can_be_asked_and_is_found_later(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
+    monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
+    monkeypatch.setattr(output_transaction, "BEGIN_SECONDS", 1.0)
+    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.ANSWER] * 100) as between:
+
+        def be_the_last_to_begin() -> Iterator[OutputRecord]:
+            yield from output.records(ROWS)
+            # From now on no other connection is made.
+            monkeypatch.setattr(output_transaction, "open_producer", unreachable)
+
+        def unreachable(options: object, *more: object) -> object:
+            return output_sending.open_producer({"bootstrap.servers": "127.0.0.1:1"}, *more)  # type: ignore[arg-type]
+
+        with pytest.raises(OutcomeUnknownError, match="Whoever goes on asks first"):
+            output.topic(options=between.options).commit(output.attempt(), be_the_last_to_begin(), ROWS)
+    monkeypatch.undo()
+    assert output.topic().find_commit(output.attempt(number=2))
+    assert len(output.values()) == ROWS
+
+
+def test_records_that_nobody_acknowledges_are_given_up_in_bounded_time_and_never_committed(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_sending, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(output_transaction, "ABORT_SECONDS", 1.0)
+    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
+        with pytest.raises(ServiceUnavailableError, match="no record was acknowledged"):
+            output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
+        assert between.lost > 0
+    assert not output.topic().find_commit(output.attempt())
+    assert output.held_back() == 0
+    assert output.values() == []
+
+
+def test_s105_transaction_that_outlives_its_timeout_says_so_and_blames_no_newer_producer(output: Output) -> None:
+    age_seconds = [0.0]
+
+    def sleep_until_the_broker_gives_up() -> Iterator[OutputRecord]:
+        yield from output.records(ROWS)
+        output.wait_for_open_transaction()
+        wait_until(lambda: output.held_back() == 0)
+        age_seconds[0] = 30.0
+        yield from output.records(ROWS)
+
+    slow = output.topic(transaction_timeout_seconds=1, clock=lambda: age_seconds[0])
+    with pytest.raises(TargetRefusedError, match=r"transaction timeout of 1 s.*sink\.transaction_timeout"):
+        slow.commit(output.attempt(), sleep_until_the_broker_gives_up(), 2 * ROWS)
+    assert output.values() == []
+    assert output.held_back() == 0

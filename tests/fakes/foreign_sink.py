@@ -1,0 +1,109 @@
+"""The Sink port in memory for a sink outside of the ledger's database: it commits by itself, before the ledger does."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from batchledger.batch import Attempt, BatchState, HeldRange
+from batchledger.errors import DecisionRefusedError
+from batchledger.ports import Publication, TargetAccess
+from tests.fakes.crash import FOREIGN
+from tests.fakes.database import Row, StoredTarget, Tables
+from tests.fakes.publication import MemoryPublication
+from tests.fakes.sink import MemorySink
+
+
+@dataclass
+class ForeignStore:
+    """What the sink has committed, whatever becomes of the ledger's transaction.
+
+    ``removed`` is, for each batch that was committed to be found, what it took away of others. ``prepared_in`` and
+    ``to_remove`` belong to the publication that is open.
+    """
+
+    target: StoredTarget | None = None
+    removed: dict[int, Mapping[HeldRange, int]] = field(default_factory=dict)
+    prepared_in: Tables | None = None
+    to_remove: Mapping[HeldRange, int] = field(default_factory=dict)
+
+
+def store_of(sink: str) -> ForeignStore | None:
+    """An empty store, for a sink that is a foreign one."""
+    return ForeignStore() if sink == FOREIGN else None
+
+
+@dataclass(frozen=True)
+class MemoryForeignSink(MemorySink):
+    """See the port. The target is prepared in the tables of the ledger's transaction, and moved to the store."""
+
+    store: ForeignStore = field(default_factory=ForeignStore)
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        return True
+
+    @property
+    def committed(self) -> Tables:
+        """The ledger's tables beside the sink's own target."""
+        tables = self.database.committed.copy()
+        self._show(tables)
+        return tables
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port. What the sink has removed already, its own commit tells."""
+        self._prepare(publication.connection)
+        removed = super().withdraw(publication, replaced)
+        self.store.to_remove = dict(zip(replaced, removed, strict=True))
+        done = self.store.removed.get(publication.attempt.batch.batch_id)
+        return removed if done is None else [done[each] for each in replaced]
+
+    def publish(self, publication: Publication) -> int:
+        """See the port."""
+        self._prepare(publication.connection)
+        return super().publish(publication)
+
+    def commit(self, publication: Publication) -> None:
+        """See the port."""
+        tables: Tables = publication.connection
+        batch = publication.attempt.batch
+        self.store.target = tables.targets[self.table]
+        if batch.state is BatchState.COMMITTING:
+            self.store.removed[batch.batch_id] = self.store.to_remove
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port. The target is left as it is, whatever it is by now."""
+        tables: Tables = publication.connection
+        scratch = replace(publication, connection=tables.copy()) if isinstance(publication, MemoryPublication) else None
+        assert scratch is not None
+        self._prepare(scratch.connection)
+        target_by_pipeline = dict(tables.target_by_pipeline)
+        scratch.connection.targets.pop(self.table, None)
+        scratch.connection.target_by_pipeline.pop(publication.attempt.batch.pipeline, None)
+        MemorySink.publish(self, scratch)
+        tables.message_keys, tables.duplicates = scratch.connection.message_keys, scratch.connection.duplicates
+        tables.deleted_keys = scratch.connection.deleted_keys
+        tables.target_by_pipeline = target_by_pipeline
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        return attempt.batch.batch_id in self.store.removed
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port."""
+        raise DecisionRefusedError(f"the target of {access.pipeline} cannot be emptied together with the ledger.")
+
+    def read_target(self) -> Sequence[Row]:
+        """See the other sink."""
+        return () if self.store.target is None else self.store.target.rows
+
+    def _prepare(self, tables: Tables) -> None:
+        """Begin with what the sink holds, once in each transaction."""
+        if self.store.prepared_in is not tables:
+            self._show(tables)
+            self.store.prepared_in = tables
+            self.store.to_remove = {}
+
+    def _show(self, tables: Tables) -> None:
+        tables.targets.pop(self.table, None)
+        if self.store.target is not None:
+            tables.targets[self.table] = replace(self.store.target)

@@ -1,0 +1,125 @@
+"""From a topic into a topic, with everything that is real: Spark, broker, database."""
+
+import json
+
+import pytest
+import yaml
+
+from batchledger import plans, run_batch
+from batchledger.batch import BatchState, Decision
+from batchledger.decisions import rewind
+from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.ledger.history import load_batch_history
+from batchledger.planning import StartPolicy
+from batchledger.replay import Replay
+from batchledger.rewind import Rewind
+from batchledger.wiring import verify_pipeline
+from tests.support import Workplace
+from tests.topics import read_messages
+
+ANA = Decision("ana@host", "the readers were told")
+
+
+def test_every_record_is_produced_once_and_the_second_run_has_nothing_to_do(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=3, limits={"max_records": 600})
+    pipeline.send(1000, partitions=3)
+    for run in ("first", "second"):
+        batch = run_batch.run_once(pipeline.platform(), run)
+        assert batch is not None
+        assert batch.state is BatchState.PUBLISHED
+    pipeline.assert_exact()
+    assert run_batch.run_once(pipeline.platform(), "third") is None
+    pipeline.assert_exact()
+    assert pipeline.list_staging() == []
+
+
+def test_record_is_the_row_as_json_its_key_and_where_it_came_from(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=1, sink={"key": ["message_id"]})
+    pipeline.send(2, partitions=1)
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    for offset, message in enumerate(read_messages(workplace.kafka_options, f"{pipeline.name}_target")):
+        assert message.key() == pipeline.sent[offset].encode()
+        assert json.loads(message.value()) == {
+            "message_id": pipeline.sent[offset],
+            "number": offset,
+            "amount": offset / 4,
+        }
+        headers = dict(message.headers())
+        assert headers.keys() == {"_topic", "_partition", "_offset", "_timestamp", "_batch_id"}
+        assert (headers["_topic"], headers["_offset"]) == (pipeline.name.encode(), b"%d" % offset)
+        assert headers["_batch_id"] == b"%d" % batch.batch_id
+
+
+def test_poison_records_are_quarantined_and_duplicates_are_dropped_as_for_every_sink(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=1, dedupe={"key": ["message_id"], "remember": "30d"})
+    pipeline.send(5, partitions=1)
+    pipeline.send_raw([(0, b"not json"), (0, json.dumps({"message_id": pipeline.sent[0]}).encode())])
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    (balance,) = load_batch_history(workplace.dsn, batch.batch_id).ranges
+    assert (balance.accepted, balance.quarantined, balance.duplicates, balance.unexplained) == (5, 1, 1, 0)
+    pipeline.assert_exact()
+
+
+def test_tombstone_deletes_its_key_from_the_topic(workplace: Workplace) -> None:
+    pipeline = workplace.create(
+        into="topic", partitions=1, source={"tombstones": "delete"}, sink={"key": ["message_id"]}
+    )
+    pipeline.send_keyed([(0, b"a", b'{"message_id": "a", "number": 1}'), (0, b"a", None)])
+    run_batch.run_once(pipeline.platform(), "run")
+    messages = read_messages(workplace.kafka_options, f"{pipeline.name}_target")
+    assert [(each.key(), each.value() is None) for each in messages] == [(b"a", False), (b"a", True)]
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_replay_produces_again_and_says_so_before(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = workplace.create(into="topic", partitions=1)
+    pipeline.send(10, partitions=1)
+    first = run_batch.run_once(pipeline.platform(), "run")
+    assert first is not None
+    platform = pipeline.platform()
+    replay = plans.plan_replay(platform, Replay(first.ranges), "again", ANA, "again")
+    assert replay is not None
+    assert "a topic replaces nothing" in caplog.text
+    run_batch.take_through(platform, replay.batch_id, "again")
+    assert {each["_batch_id"] for each in pipeline.read_output()} == {first.batch_id, replay.batch_id}
+    assert set(pipeline.count_copies().values()) == {2}
+    verification = verify_pipeline(pipeline.config)
+    assert verification.holds, verification.findings
+    assert (verification.rows, verification.offsets) == (20, 10)
+
+
+def test_row_that_the_topic_refuses_blocks_the_batch_and_nothing_is_visible(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=1, sink={"key": ["number"]})
+    pipeline.send(3, partitions=1)
+    pipeline.send_raw([(0, b'{"message_id": "without a number"}')])
+    with pytest.raises(BatchBlockedError, match=r"records without a value in sink.key \(number\), for example .*@3"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.read_output() == []
+
+
+def test_pipeline_does_not_read_what_it_writes(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the topic is named over another connection to the same cluster."""
+    extra = json.dumps(dict(workplace.kafka_options))
+    monkeypatch.setenv("AIRFLOW_CONN_SAME_KAFKA", json.dumps({"conn_type": "kafka", "extra": extra}))
+    pipeline = workplace.create(into="topic", sink={"connection": "same_kafka"})
+    content = yaml.safe_load(pipeline.path.read_text())
+    content["sink"]["topic"] = pipeline.name
+    pipeline.path.write_text(yaml.safe_dump(content))
+    pipeline.send(3)
+    with pytest.raises(TargetChangedError, match="it would read its own rows for ever"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.list_staging() == []
+
+
+def test_topic_is_not_emptied_by_a_rewind(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic")
+    pipeline.send(4)
+    run_batch.run_once(pipeline.platform(), "run")
+    with pytest.raises(DecisionRefusedError, match="its readers have seen the records"):
+        rewind(pipeline.platform(), Rewind(StartPolicy.EARLIEST, truncate=True), ANA)
+    rewind(pipeline.platform(), Rewind(StartPolicy.EARLIEST), ANA)
+    run_batch.run_once(pipeline.platform(), "again")
+    assert set(pipeline.count_copies().values()) == {2}
+    assert verify_pipeline(pipeline.config).holds

@@ -1,0 +1,65 @@
+"""What a reader of committed records sees of a topic that a sink has written to."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+DEADLINE_SECONDS = 30.0
+
+
+def read_rows(options: Mapping[str, str], topic: str) -> list[Mapping[str, Any]]:
+    """The records as rows of a table would be: their values, and their headers as columns."""
+    return [as_row(message) for message in read_messages(options, topic)]
+
+
+def as_row(message: Any) -> Mapping[str, Any]:
+    """One record as a row; a tombstone has its provenance only."""
+    headers = {name: value.decode() for name, value in message.headers()}
+    numbers = {name: int(headers[name]) for name in ("_partition", "_offset", "_batch_id")}
+    value = {} if message.value() is None else json.loads(message.value())
+    timestamp = datetime.fromtimestamp(int(headers["_timestamp"]) / 1000, UTC)
+    return {**value, "_topic": headers["_topic"], "_timestamp": timestamp, **numbers}
+
+
+def read_messages(options: Mapping[str, str], topic: str) -> list[Any]:
+    """The messages of every partition in order; none when there is no such topic.
+
+    Waits until no transaction is open: Kafka answers a commit before its readers see it.
+    """
+    deadline = monotonic() + DEADLINE_SECONDS
+    with closing(Consumer({**options, "group.id": "unused"})) as consumer:
+        known = consumer.list_topics(topic, DEADLINE_SECONDS).topics[topic]
+        if known.error is not None:
+            return []
+        places = [KafkaTopicPartition(topic, each, 0) for each in known.partitions]
+    while find_ends(options, places, "read_committed") != find_ends(options, places, "read_uncommitted"):
+        assert monotonic() < deadline, "a transaction stays open"
+    found = list(_consume(options, places, deadline))
+    return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+
+def find_ends(options: Mapping[str, str], places: Sequence[KafkaTopicPartition], isolation: str) -> list[int]:
+    """The end of each partition, as readers of that isolation level see it."""
+    with closing(Consumer({**options, "group.id": "unused", "isolation.level": isolation})) as consumer:
+        return [consumer.get_watermark_offsets(each, DEADLINE_SECONDS)[1] for each in places]
+
+
+def _consume(options: Mapping[str, str], places: Sequence[KafkaTopicPartition], deadline: float) -> Iterator[Any]:
+    settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
+    ended: set[int] = set()
+    with closing(Consumer({**options, **settings, "group.id": "unused"})) as consumer:
+        consumer.assign(list(places))
+        while len(ended) < len(places):
+            assert monotonic() < deadline, f"read to the end of {ended} only"
+            for message in consumer.consume(1_000, timeout=0.2):
+                if message.error() is None:
+                    yield message
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF
+                    ended.add(message.partition())

@@ -1,0 +1,330 @@
+"""A sink that commits by itself, and a ledger that confirms it: the outcome is found by asking, never guessed (I9)."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from batchledger import plans, run_batch
+from batchledger.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.decisions import discard
+from batchledger.errors import (
+    BatchBlockedError,
+    FencedError,
+    OutcomePendingError,
+    OutcomeUnknownError,
+    ServiceUnavailableError,
+    StagingLostError,
+    TargetRefusedError,
+)
+from batchledger.offsets import OffsetRange
+from batchledger.pipeline import Platform
+from batchledger.ports import Publication
+from batchledger.replay import Replay
+from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
+from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
+from tests.fakes.ledger import CommitFault, MemoryLedger
+from tests.fakes.world import ORDERS_0, ORDERS_1, World, assert_exactly_once, catch_up, stage_and_audit
+
+ANA = Decision("ana@host", "the run is gone for good")
+
+
+@pytest.fixture
+def world() -> World:
+    """Two partitions with ten and five records, nothing published; the sink commits by itself."""
+    world = World(foreign=ForeignStore())
+    world.broker.create_topic("orders", 2)
+    world.produce(ORDERS_0, 10)
+    world.produce(ORDERS_1, 5)
+    return world
+
+
+def crash(world: World, point: str) -> None:
+    """Let a run die at a point of its first batch."""
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+
+
+def state(world: World) -> BatchState:
+    return world.process().ledger.load_batch(1).state
+
+
+def with_sink(world: World, kind: type[MemoryForeignSink]) -> Platform:
+    """A process whose sink is of another kind, over the same store."""
+    sink = world.sink
+    assert isinstance(sink, MemoryForeignSink)
+    return replace(world.process(), sink=kind(sink.database, sink.table, store=sink.store))
+
+
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_what_the_sink_has_committed_is_confirmed_and_not_committed_again(world: World, run: str) -> None:
+    crash(world, "sink_committed")
+    assert state(world) is BatchState.COMMITTING
+    store = world.foreign
+    assert store is not None
+    target = store.target
+    batch = run_batch.run_once(world.process(), run, 1)
+    assert batch is not None
+    assert (batch.state, batch.attempt, batch.attempt_run) == (BatchState.PUBLISHED, 1, run)
+    assert store.target is target, "the sink was written to again"
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", ["announced", "positions_moved", "rows_moved", "before_commit"])
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_what_the_sink_has_not_committed_is_committed_from_the_same_staging(world: World, run: str, point: str) -> None:
+    crash(world, point)
+    passed = PassedPoints()
+    batch = run_batch.run_once(world.process(crash=passed), run, 1)
+    assert batch is not None
+    assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 1)
+    assert "attempt_opened" not in passed.points
+    assert_exactly_once(world)
+
+
+def test_negative_control_a_sink_that_cannot_be_asked_is_written_to_twice(world: World) -> None:
+    class ForgetfulSink(MemoryForeignSink):
+        def find_commit(self, attempt: Attempt) -> bool:
+            return False
+
+    crash(world, "sink_committed")
+    run_batch.run_once(with_sink(world, ForgetfulSink), "run-2", 1)
+    assert set(world.times_published().values()) == {2}
+
+
+def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since(world: World) -> None:
+    """Otherwise the batch could never be settled: nobody can take back what readers have seen."""
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    world.replace_target("another target")
+    batch = run_batch.run_once(world.process(), "run-2", 2)
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(BatchBlockedError, match="another target"):
+        run_batch.run_once(world.process(), "run-3")
+
+
+def test_sink_that_cannot_tell_says_why_and_the_question_stays_open(world: World) -> None:
+    class DoubtfulSink(MemoryForeignSink):
+        def find_commit(self, attempt: Attempt) -> bool:
+            raise TargetRefusedError("somebody else has committed in the group")
+
+    crash(world, "sink_committed")
+    with pytest.raises(TargetRefusedError, match="somebody else has committed in the group"):
+        run_batch.run_once(with_sink(world, DoubtfulSink), "run-2", 1)
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+def test_sink_that_cannot_be_reached_leaves_the_question_open_and_is_asked_by_the_next_run(world: World) -> None:
+    class UnreachableSink(MemoryForeignSink):
+        def find_commit(self, attempt: Attempt) -> bool:
+            raise ServiceUnavailableError("no broker answers")
+
+    crash(world, "sink_committed")
+    with pytest.raises(ServiceUnavailableError, match="no broker answers"):
+        run_batch.run_once(with_sink(world, UnreachableSink), "run-2", 1)
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+class SilentSink(MemoryForeignSink):
+    """Commits, and its reply is lost."""
+
+    def commit(self, publication: Publication) -> None:
+        """Commit, and do not say so."""
+        super().commit(publication)
+        raise OutcomeUnknownError("the reply of the sink was lost")
+
+
+def test_s65_reply_of_the_sink_that_is_lost_is_asked_for_at_once(world: World) -> None:
+    batch = run_batch.run_once(with_sink(world, SilentSink), "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_s66_commit_whose_outcome_nobody_tells_stays_open_until_somebody_does(world: World) -> None:
+    class MuteSink(SilentSink):
+        def find_commit(self, attempt: Attempt) -> bool:
+            raise ServiceUnavailableError("no broker answers")
+
+    with pytest.raises(ServiceUnavailableError):
+        run_batch.run_once(with_sink(world, MuteSink), "run-1")
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-2")
+    assert_exactly_once(world)
+
+
+def test_commit_that_certainly_failed_leaves_an_audited_batch_that_the_retry_publishes(world: World) -> None:
+    class FailingSink(MemoryForeignSink):
+        def commit(self, publication: Publication) -> None:
+            raise ServiceUnavailableError("no broker answered before the commit was asked for")
+
+    batch = stage_and_audit(world.process(), "run-1")
+    with pytest.raises(ServiceUnavailableError):
+        run_batch.publish(with_sink(world, FailingSink), batch.batch_id, "run-1")
+    assert state(world) is BatchState.AUDITED
+    assert run_batch.publish(world.process(), batch.batch_id, "run-1").attempt == 1
+    assert_exactly_once(world)
+
+
+def test_rows_that_the_sink_refuses_block_the_batch(world: World) -> None:
+    class RefusingSink(MemoryForeignSink):
+        def commit(self, publication: Publication) -> None:
+            raise TargetRefusedError("orders[0]@3 is larger than the topic allows")
+
+    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: orders\[0\]@3 is larger"):
+        run_batch.run_once(with_sink(world, RefusingSink), "run-1")
+    assert state(world) is BatchState.BLOCKED
+    assert world.times_published() == Counter()
+    run_batch.run_once(world.process(), "by-hand", 1)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("moment", CommitFault)
+def test_announcement_whose_reply_is_lost_is_looked_up_and_the_batch_is_published(
+    world: World, moment: CommitFault
+) -> None:
+    """The fault strikes the first commit of the step, which announces the other."""
+    stage_and_audit(world.process(), "run-1")
+    platform = replace(world.process(), ledger=MemoryLedger(world.database, commit_fault=moment))
+    if moment is CommitFault.BEFORE:
+        with pytest.raises(OutcomeUnknownError):
+            run_batch.publish(platform, 1, "run-1")
+        assert state(world) is BatchState.AUDITED
+    assert run_batch.publish(platform, 1, "run-1").state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_staging_that_was_lost_before_the_commit_is_staged_again_by_the_next_run(world: World) -> None:
+    crash(world, "announced")
+    with world.database.transaction() as tables:
+        tables.staging = {}
+    batch = run_batch.run_once(world.process(), "run-2", 1)
+    assert batch is not None
+    assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 2)
+    assert_exactly_once(world)
+
+
+def test_publish_step_whose_staging_was_lost_leaves_the_batch_to_the_next_run(world: World) -> None:
+    crash(world, "announced")
+    with world.database.transaction() as tables:
+        tables.staging = {}
+    with pytest.raises(StagingLostError):
+        run_batch.publish(world.process(), 1, "run-1")
+    assert state(world) is BatchState.AUDITED
+    catch_up(world, "run-2")
+    assert_exactly_once(world)
+
+
+def test_i4_run_that_was_overtaken_while_it_committed_changes_nothing_more(world: World) -> None:
+    """Between its announcement and its commit another run finds the batch, and finishes it."""
+
+    def take_over() -> None:
+        run_batch.run_once(world.process(), "run-2", 1)
+
+    with pytest.raises(FencedError):
+        run_batch.run_once(world.process(crash=Interrupt("announced", take_over)), "run-1")
+    assert_exactly_once(world)
+
+
+def test_twin_of_the_step_that_is_faster_is_not_contradicted(world: World) -> None:
+    def twin() -> None:
+        run_batch.publish(world.process(), 1, "run-1")
+
+    stage_and_audit(world.process(), "run-1")
+    ended = run_batch.publish(world.process(crash=Interrupt("announced", twin)), 1, "run-1")
+    assert ended.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_person_cannot_discard_what_may_be_visible_but_can_after_it_was_not(world: World) -> None:
+    crash(world, "announced")
+    with pytest.raises(OutcomePendingError, match="batchledger run orders_copy --batch 1"):
+        discard(world.process(), 1, ANA)
+    with world.database.transaction() as tables:
+        tables.staging = {}
+    with pytest.raises(StagingLostError):
+        run_batch.publish(world.process(), 1, "run-1")
+    discard(world.process(), 1, ANA)
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+def audited_replay(world: World) -> int:
+    """A replay that is to be published next."""
+    replay = plans.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 0, 5),)), "again", ANA, "again")
+    assert replay is not None
+    run_batch.stage(world.process(), replay.batch_id, "again")
+    return run_batch.audit(world.process(), replay.batch_id, "again").batch_id
+
+
+@pytest.mark.parametrize(
+    ("point", "left"), [("sink_committed", BatchState.PUBLISHED), ("announced", BatchState.AUDITED)]
+)
+def test_replay_finds_the_outcome_of_the_batch_before_it_and_goes_on(
+    world: World, point: str, left: BatchState
+) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    assert run_batch.publish(world.process(), audited_replay(world), "again").state is BatchState.PUBLISHED
+    assert world.process().ledger.load_batch(2).state is left
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("point", ["announced", "sink_committed"])
+def test_replay_whose_run_is_gone_holds_up_no_live_batch(world: World, point: str) -> None:
+    """Nobody takes a replay again by himself."""
+    catch_up(world)
+    batch_id = audited_replay(world)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.publish(world.process(crash=CrashOnce(point)), batch_id, "again")
+    world.produce(ORDERS_0, 3)
+    catch_up(world)
+    assert_exactly_once(world)
+    assert run_batch.publish(world.process(), batch_id, "again").state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_run_whose_announcement_another_one_has_settled_goes_on(world: World) -> None:
+    catch_up(world)
+    batch_id = audited_replay(world)
+    world.produce(ORDERS_0, 3)
+    other = Interrupt("announced", lambda: catch_up(world))
+    assert run_batch.publish(world.process(crash=other), batch_id, "again").state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("delivery", [DeliveryMode.AT_LEAST_ONCE, DeliveryMode.AT_MOST_ONCE])
+def test_weaker_modes_announce_nothing_and_nobody_asks(world: World, delivery: DeliveryMode) -> None:
+    world.delivery = delivery
+    passed = PassedPoints()
+    run_batch.run_once(world.process(crash=passed), "run-1")
+    assert "announced" not in passed.points
+    assert world.foreign is not None
+    assert world.foreign.removed == {}
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_replay_of_a_foreign_sink_is_one_commit_that_is_found_again_in_every_mode(
+    world: World, delivery: DeliveryMode
+) -> None:
+    world.delivery = delivery
+    catch_up(world)
+    asked = Replay((OffsetRange(ORDERS_0, 0, 10),))
+    replay = plans.plan_replay(world.process(), asked, "again", ANA, "again")
+    assert replay is not None
+    with pytest.raises(SimulatedCrashError):
+        run_batch.take_through(world.process(crash=CrashOnce("sink_committed")), replay.batch_id, "again")
+    run_batch.publish(world.process(), replay.batch_id, "again")
+    assert_exactly_once(world)
