@@ -18,7 +18,7 @@ COPY dags/ dags/
 COPY plugins/ plugins/
 COPY spark_jobs/ spark_jobs/
 
-# A volume that is mounted here for the first time belongs to the same user.
+# A volume that is mounted there for the first time belongs to the same user.
 RUN useradd --create-home --uid 10001 batchledger \
-    && install --directory --owner=batchledger --group=batchledger --mode=700 /opt/airflow
+    && install --directory --owner=batchledger --group=batchledger --mode=700 /opt/airflow /opt/lake
 USER batchledger

@@ -23,7 +23,7 @@ up: setup  ## Start the local services: Kafka, PostgreSQL, Spark, Airflow.
 down:  ## Stop the local services. Data stays in .local.
 	@if [ -x $(BIN)/batchledger ]; then $(BIN)/batchledger down; fi
 
-demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once; or SINK=kafka.
+demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once; or SINK=kafka, SINK=iceberg.
 	@$(BIN)/batchledger demo $(addprefix flights_,$(filter-out postgres,$(SINK)))
 
 torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SINK=postgres SEED=any.

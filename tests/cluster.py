@@ -61,7 +61,7 @@ class Cluster:
         """Let the Airflow connection of the tests' own stack lead to this Spark Connect server for the block."""
         file = SERVICES.home.connections_file
         before = file.read_text()
-        server = list_connections(self.ports, Credentials.of(self.home))[SPARK_CONNECTION]
+        server = list_connections(self.home, self.ports, Credentials.of(self.home))[SPARK_CONNECTION]
         write_private(file, json.dumps(json.loads(before) | {SPARK_CONNECTION: server}))
         try:
             yield

@@ -18,10 +18,13 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from batchledger.config import PipelineConfig, read_pipeline_file
+from batchledger.connections import lake_catalog, load_connection
+from batchledger.iceberg.catalog import LakeCatalog
 from batchledger.kafka.admin import ensure_topic
 from batchledger.pipeline import Platform
 from batchledger.ports import CrashHook, no_crash
 from batchledger.wiring import build_platform, verify_pipeline
+from tests.lakes import read_lake
 from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
@@ -40,14 +43,16 @@ class Workplace:
     ) -> "TestPipeline":
         """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file.
 
-        The rows go ``into`` a table, or into a topic.
+        The rows go ``into`` a table, a topic, or an Iceberg table in a lake.
         """
         name = name or f"t_{uuid.uuid4().hex[:12]}"
         create_topic(self.kafka_options, name, partitions, topic_config)
-        if changes.pop("into", "table") == "topic":
-            changes["sink"] = {"type": "kafka", "topic": f"{name}_target", **changes.get("sink", {})}
-        else:
-            changes["sink"] = {"table": f"{name}_target", **changes.get("sink", {})}
+        target = {
+            "table": {"table": f"{name}_target"},
+            "topic": {"type": "kafka", "topic": f"{name}_target"},
+            "lake": {"type": "iceberg", "table": f"tests.{name}_target"},
+        }
+        changes["sink"] = {**target[changes.pop("into", "table")], **changes.get("sink", {})}
         content = {
             "name": name,
             "source": {"topics": [name], "schema": SCHEMA, **changes.pop("source", {})},
@@ -118,19 +123,23 @@ class TestPipeline:
 
     def count_target_rows(self) -> int:
         """The number of visible rows; 0 when there is no target yet."""
-        if self.writes_to_topic:
+        if self.writes_elsewhere:
             return len(self.read_output())
         if self.query("select to_regclass(%s)", f"{self.name}_target") == [(None,)]:
             return 0
         return int(self.query("select count(*) from {target}")[0][0])
 
     @property
-    def writes_to_topic(self) -> bool:
-        """Whether its rows become records."""
-        return self.config.sink.type == "kafka"
+    def writes_elsewhere(self) -> bool:
+        """Whether its rows leave the database."""
+        return self.config.sink.type != "postgres"
 
     def read_output(self) -> list[Mapping[str, Any]]:
-        """The rows that a reader of committed records sees in the topic that it writes to."""
+        """The rows that a reader sees in the topic or the Iceberg table that it writes to."""
+        sink = self.config.sink
+        if sink.type == "iceberg":
+            catalog = LakeCatalog(*lake_catalog(load_connection(sink.catalog)))
+            return read_lake(catalog, tuple(sink.table.split(".")))
         return read_rows(self.workplace.kafka_options, f"{self.name}_target")
 
     def list_staging(self) -> list[str]:
@@ -145,7 +154,7 @@ class TestPipeline:
 
     def count_copies(self) -> Counter[str]:
         """How often each message id is visible; empty when there is no target yet."""
-        if self.writes_to_topic:
+        if self.writes_elsewhere:
             return Counter(row["message_id"] for row in self.read_output())
         if not self.count_target_rows():
             return Counter()

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateA
 from batchledger.batch import DeliveryMode
 from batchledger.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.checking import OnFailure, RequestedCheck
-from batchledger.columns import INTEGER_TYPES, Column
+from batchledger.columns import INTEGER_TYPES, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import StartPolicy
@@ -31,6 +31,7 @@ from batchledger.sections import (
     ConnectionId,
     DeadlinesConfig,
     DedupeConfig,
+    IcebergSinkConfig,
     KafkaSinkConfig,
     LimitsConfig,
     PostgresSinkConfig,
@@ -121,6 +122,10 @@ class PipelineConfig(Section):
             case PostgresSinkConfig(connection=connection):
                 if self.ledger not in (None, connection):
                     raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
+            case IcebergSinkConfig(partitions=partitions):
+                named = [each.column for each in partitions if each.column not in PROVENANCE_COLUMNS]
+                if self.transform is None:
+                    _require_declared("sink.partition_by", named, self.source.columns)
             case KafkaSinkConfig(connection=connection, topic=topic):
                 if topic in self.source.topics and connection == self.source.connection:
                     raise ValueError(f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows")
@@ -258,7 +263,11 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     return pipeline
 
 
-_SINK_TYPES: Mapping[str, type[Section]] = {"postgres": PostgresSinkConfig, "kafka": KafkaSinkConfig}
+_SINK_TYPES: Mapping[str, type[Section]] = {
+    "postgres": PostgresSinkConfig,
+    "kafka": KafkaSinkConfig,
+    "iceberg": IcebergSinkConfig,
+}
 
 
 def _explain(fault: Any) -> str:  # noqa: PLR0911 (one for each type of fault)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg.conninfo import make_conninfo
+from sqlalchemy import URL
 
 from batchledger.errors import ConfigurationError, ConnectionMissingError
 from batchledger.kafka.client_options import check_connection_options
@@ -77,6 +78,45 @@ def postgres_dsn(connection: Connection) -> str:
         **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
+
+
+def lake_catalog(connection: Connection) -> tuple[str, dict[str, str]]:
+    """Return the name of an Iceberg catalog, and the properties by which PyIceberg opens it.
+
+    The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
+    ``warehouse``, those of object stores. Where the catalog is, and who logs in there, the connection's fields say. The
+    catalog has the name of the connection, unless ``catalog`` in the extra says another one.
+    """
+    _require_type(connection, "iceberg")
+    properties = {name: str(value) for name, value in connection.extra.items() if not isinstance(value, dict)}
+    name = properties.pop("catalog", connection.connection_id)
+    match properties.setdefault("type", "sql"):
+        case "sql":
+            address = URL.create(
+                "postgresql+psycopg",
+                connection.login,
+                connection.password,
+                connection.host,
+                connection.port,
+                connection.schema,
+                {"connect_timeout": "10"},
+            )
+            properties.setdefault("uri", address.render_as_string(hide_password=False))
+        case "rest":
+            properties.setdefault("uri", connection.host or "")
+            if connection.login:
+                properties.setdefault("credential", f"{connection.login}:{connection.password or ''}")
+        case "hive":
+            properties.setdefault("uri", f"thrift://{connection.host}:{connection.port or 9083}")
+        case "glue":
+            pass
+        case other:
+            raise ConfigurationError(
+                f"connection {connection.connection_id} has a catalog of type {other!r}; allowed are sql, rest, hive "
+                "and glue.",
+                connection=connection.connection_id,
+            )
+    return name, properties
 
 
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:

@@ -12,6 +12,7 @@ from batchledger.accounting import HolePolicy
 from batchledger.checking import Severity
 from batchledger.columns import Column, parse_columns
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.partitioning import PartitionField, parse_partition
 from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
@@ -100,6 +101,11 @@ def _check_transaction_timeout(value: float) -> float:
     return value
 
 
+def _check_partitions(value: list[str]) -> list[str]:
+    refuse_repeated("partition", [parse_partition(each).name for each in value])
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -136,18 +142,15 @@ class SourceConfig(Section):
         return parse_columns(self.record_schema)
 
 
-class PostgresSinkConfig(Section):
-    """A table of the database that holds the ledger, too."""
+class TableSinkConfig(Section):
+    """A table, to which rows are appended, or in which they replace each other."""
 
-    type: Literal["postgres"] = "postgres"
-    connection: ConnectionId = "warehouse"
-    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
     mode: Literal["append", "upsert"] = "append"
     key: KeyColumns | None = None
     version: Annotated[VersionBy, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
-    def _mode_fits(self) -> "PostgresSinkConfig":
+    def _mode_fits(self) -> "TableSinkConfig":
         if self.mode == "upsert" and self.key is None:
             raise ValueError("mode upsert needs key: the columns that tell the rows apart")
         if self.mode == "append" and (self.key or self.version):
@@ -165,20 +168,47 @@ class PostgresSinkConfig(Section):
         return self.mode == "upsert"
 
     @property
-    def target(self) -> str:
-        """The target as people write it."""
-        return self.table
-
-    @property
     def upsert(self) -> Upsert | None:
         """How rows replace each other, where the file asks for it."""
         return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
+
+
+class PostgresSinkConfig(TableSinkConfig):
+    """A table of the database that holds the ledger, too."""
+
+    type: Literal["postgres"] = "postgres"
+    connection: ConnectionId = "warehouse"
+    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return self.table
 
     @property
     def qualified_table(self) -> tuple[str, str]:
         """Schema and table name; a bare name lives in ``public``."""
         schema, _, table = self.table.rpartition(".")
         return schema or "public", table
+
+
+class IcebergSinkConfig(TableSinkConfig):
+    """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
+
+    type: Literal["iceberg"]
+    catalog: ConnectionId = "lake"
+    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62}){1,4}$")]
+    partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = []
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return f"{self.catalog}.{self.table}"
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]:
+        """The declared partitions."""
+        return tuple(map(parse_partition, self.partition_by))
 
 
 class KafkaSinkConfig(Section):
@@ -213,7 +243,11 @@ def _name_type(section: object) -> object:
     return {"type": "postgres", **section} if isinstance(section, dict) else section
 
 
-SinkConfig = Annotated[PostgresSinkConfig | KafkaSinkConfig, Field(discriminator="type"), BeforeValidator(_name_type)]
+SinkConfig = Annotated[
+    PostgresSinkConfig | KafkaSinkConfig | IcebergSinkConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_name_type),
+]
 
 
 class LimitsConfig(Section):

@@ -14,7 +14,7 @@ from batchledger import run_batch
 from batchledger.alerting import Alerting
 from batchledger.batch import Attempt, Batch
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
-from batchledger.connections import Connection, http_request, kafka_options, load_connection, postgres_dsn
+from batchledger.connections import Connection, http_request, kafka_options, lake_catalog, load_connection, postgres_dsn
 from batchledger.errors import (
     BatchledgerError,
     ConfigurationError,
@@ -42,7 +42,7 @@ from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stag
 from batchledger.progress import Reading
 from batchledger.proof import prove
 from batchledger.records import FoundRecords, combine_records, find_reach
-from batchledger.sections import KafkaSinkConfig, PostgresSinkConfig
+from batchledger.sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.sinks.topic import TopicSink
 from batchledger.verification import Verification
@@ -241,6 +241,21 @@ def _build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 sink.accept_older_transactions,
             )
             return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
+        case IcebergSinkConfig() as sink:
+            # Imported here because it takes a second, which other pipelines need not pay.
+            from batchledger.iceberg.catalog import LakeCatalog
+            from batchledger.iceberg.table import IcebergTable
+            from batchledger.sinks.lake import LakeSink
+
+            catalog = LakeCatalog(*lake_catalog(load_connection(sink.catalog)))
+            return LakeSink(
+                dsn,
+                IcebergTable(catalog, tuple(sink.table.split(".")), sink.partitions),
+                pipeline.deduplication,
+                sink.upsert,
+                pipeline.numbering,
+                has_checks=bool(pipeline.checks),
+            )
 
 
 def _make_auditor() -> Auditor:

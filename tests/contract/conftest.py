@@ -4,12 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.lake_warehouse import open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
 
 TABLES = ("memory", "postgres")
-EVERY_SINK = (*TABLES, "topic")
+EVERY_TABLE = (*TABLES, "lake")
+EVERY_SINK = (*EVERY_TABLE, "topic")
+JUDGED_IN_DATABASE = (*TABLES, "topic")
+"""For what topic and lake do by the same code; what the lake adds to it is in ``test_replayed_messages``."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,8 +26,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without."""
     if "warehouse" in metafunc.fixturenames:
         is_about_tables = metafunc.definition.get_closest_marker("table") is not None
-        sinks = TABLES if is_about_tables else getattr(metafunc.module, "WAREHOUSES", TABLES)
-        metafunc.parametrize("warehouse", sinks, indirect=True)
+        sinks = getattr(metafunc.module, "WAREHOUSES", TABLES)
+        metafunc.parametrize("warehouse", TABLES if is_about_tables else sinks, indirect=True)
 
 
 @pytest.fixture
@@ -34,6 +38,9 @@ def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
             yield MemoryWarehouse()
         case "postgres":
             yield from open_postgres(request.getfixturevalue("warehouse_dsn"))
+        case "lake":
+            folder = request.getfixturevalue("tmp_path")
+            yield from open_lake(request.getfixturevalue("warehouse_dsn"), folder)
         case "topic":
             kafka = request.getfixturevalue("kafka")
             yield from open_topic(request.getfixturevalue("warehouse_dsn"), kafka.options)

@@ -16,8 +16,11 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 from batchledger.record_rules import Deduplication, Upsert, VersionBy
 from tests.contract import life
+from tests.contract.conftest import EVERY_TABLE
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA
+
+WAREHOUSES = EVERY_TABLE
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FIRST, SECOND = OffsetRange(P0, 0, 6), OffsetRange(P0, 6, 10)

@@ -14,12 +14,12 @@ from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
 from tests.contract import life
-from tests.contract.conftest import EVERY_SINK
+from tests.contract.conftest import JUDGED_IN_DATABASE
 from tests.contract.warehouses import Warehouse
 from tests.fakes.database import Coordinate
 from tests.fakes.work import ROW_SCHEMA
 
-WAREHOUSES = EVERY_SINK
+WAREHOUSES = JUDGED_IN_DATABASE
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MONTH = timedelta(days=30)

@@ -10,6 +10,7 @@ from batchledger.ledger.history import load_batch_history
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 from batchledger.record_rules import Deduplication
+from tests.contract.conftest import EVERY_TABLE
 from tests.contract.life import (
     apply,
     audit,
@@ -26,6 +27,8 @@ from tests.contract.life import (
 )
 from tests.contract.warehouses import Warehouse, open_postgres
 from tests.fakes.database import Coordinate
+
+WAREHOUSES = EVERY_TABLE
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FIRST, OTHER = OffsetRange(ORDERS_0, 0, 6), OffsetRange(ORDERS_1, 0, 3)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from batchledger.errors import AuditOutdatedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from tests.contract import life
+from tests.contract.conftest import EVERY_TABLE
 from tests.contract.messages import BY_ID, MONTH, Messages
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
 from tests.fakes import sink
+
+WAREHOUSES = EVERY_TABLE
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AFTER_A_MONTH = MONTH.days

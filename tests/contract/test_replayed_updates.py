@@ -14,8 +14,11 @@ from batchledger.errors import KeyConflictError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.record_rules import Upsert, VersionBy
 from tests.contract import life
+from tests.contract.conftest import EVERY_TABLE
 from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYS, P0, P1, STABLE, Record, Story
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+
+WAREHOUSES = EVERY_TABLE
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication, SequenceRule
 from batchledger.rewind import ResolvedRewind
 from tests.contract import life
-from tests.contract.conftest import EVERY_SINK
+from tests.contract.conftest import JUDGED_IN_DATABASE
 from tests.contract.numbered import BY_DEVICE, FROM_ONE, SCHEMA, Numbered
 from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse
 
-WAREHOUSES = EVERY_SINK
+WAREHOUSES = JUDGED_IN_DATABASE
 
 ORDERS_0 = TopicPartition("orders", 0)
 ANA = Decision("ana", "because")

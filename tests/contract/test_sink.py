@@ -126,6 +126,7 @@ def test_write_that_fails_half_way_leaves_no_row(warehouse: Warehouse) -> None:
     assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 0, 0)]
 
 
+@pytest.mark.table
 def test_rows_on_their_way_are_counted_until_their_task_is_over(warehouse: Warehouse) -> None:
     """However it is over: what it has written whole is counted elsewhere, what it took back is not there."""
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, MANY, OTHER).batch_id, "run-1")
@@ -156,6 +157,7 @@ def test_rows_on_their_way_are_counted_until_their_task_is_over(warehouse: Wareh
     assert count() == 0
 
 
+@pytest.mark.table
 def test_rows_on_their_way_to_another_attempt_are_not_counted(warehouse: Warehouse) -> None:
     batch = life.store(warehouse, MANY)
     first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")
@@ -232,6 +234,7 @@ def test_s111_another_table_under_the_old_name_is_refused(warehouse: Warehouse) 
     assert life.target_coordinates(warehouse) == []
 
 
+@pytest.mark.table
 @pytest.mark.table
 def test_s122_column_that_the_target_does_not_have_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST)

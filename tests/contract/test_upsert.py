@@ -16,9 +16,12 @@ from batchledger.errors import ConfigurationError, KeyConflictError, StagingLost
 from batchledger.offsets import TopicPartition
 from batchledger.record_rules import Deduplication, Upsert
 from tests.contract import life
+from tests.contract.conftest import EVERY_TABLE
 from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYED_SCHEMA, P0, P1, STABLE, Record, Story
 from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
 from tests.fakes.database import StoredTarget
+
+WAREHOUSES = EVERY_TABLE
 
 OTHER_TOPIC = TopicPartition("returns", 0)
 
@@ -162,6 +165,7 @@ def test_null_in_the_key_is_refused_by_coordinates(story: Story) -> None:
     assert story.state() == {}
 
 
+@pytest.mark.table
 def test_target_without_a_unique_index_on_the_key_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
     Story(warehouse, KEYED_SCHEMA).publish(Record("AA", 1))
     late = Story(warehouse.with_rules(upsert=BY_OFFSET), KEYED_SCHEMA)
@@ -211,6 +215,7 @@ def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
             yield other.with_rules(upsert=BY_OFFSET)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(
     ("rules", "minute"),
     [(BY_OFFSET, 0), (BY_TIMESTAMP, 0), (BY_TIMESTAMP, None)],

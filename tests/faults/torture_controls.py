@@ -53,12 +53,9 @@ QUICK_FAULTS = (
 
 FAULTS_OF_A_TOPIC = (
     Fault(FaultKind.KILL_WORKER, "announced"),
-    Fault(FaultKind.KILL_WORKER, "before_commit"),
-    Fault(FaultKind.KILL_WORKER, "sink_committed"),
     Fault(FaultKind.PAUSE_WORKER, "sink_committed"),
     Fault(FaultKind.CUT, "before_commit", way=Way.KAFKA),
     Fault(FaultKind.CRASH_POSTGRES, "sink_committed"),
-    Fault(FaultKind.RESTART_BROKER, "announced"),
 )
 
 

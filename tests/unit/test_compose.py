@@ -112,7 +112,7 @@ def test_versions_are_those_of_the_local_services() -> None:
 
 
 def test_connections_have_the_same_ids_and_fields_as_the_local_ones() -> None:
-    expected = list_connections(PORTS, Credentials())
+    expected = list_connections(Home.of_project(), PORTS, Credentials())
     for service in ("airflow-scheduler", "airflow-init"):
         found = {
             name.removeprefix("AIRFLOW_CONN_").lower(): json.loads(value)
@@ -161,7 +161,8 @@ def test_both_databases_are_made() -> None:
 @pytest.mark.parametrize("file", sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_connection_of_a_pipeline_is_defined(file: Path) -> None:
     pipeline = read_pipeline_file(file)
-    needed = {pipeline.source.connection, pipeline.sink.connection, pipeline.warehouse, pipeline.spark}
+    target = pipeline.sink.catalog if pipeline.sink.type == "iceberg" else pipeline.sink.connection
+    needed = {pipeline.source.connection, target, pipeline.warehouse, pipeline.spark}
     assert {f"AIRFLOW_CONN_{name.upper()}" for name in needed} <= set(environment("airflow-scheduler"))
 
 

@@ -83,15 +83,17 @@ def test_airflow_reads_its_settings_back_as_they_were_meant(home: Home) -> None:
     assert json.loads(parser["secrets"]["backend_kwargs"]) == {"connections_file_path": str(home.connections_file)}
 
 
-def test_the_connections_lead_to_the_services() -> None:
-    connections = list_connections(PORTS, CREDENTIALS)
+def test_the_connections_lead_to_the_services(home: Home) -> None:
+    connections = list_connections(home, PORTS, CREDENTIALS)
     assert set(connections) == {
         defaults.KAFKA_CONNECTION,
         defaults.WAREHOUSE_CONNECTION,
+        defaults.LAKE_CONNECTION,
         defaults.SPARK_CONNECTION,
     }
     assert connections["kafka_default"]["extra"] == {"bootstrap.servers": "127.0.0.1:1001"}
-    assert connections["warehouse"]["port"] == 1003
+    assert connections["warehouse"]["port"] == connections["lake"]["port"] == 1003
+    assert connections["lake"]["extra"] == {"type": "sql", "warehouse": home.lake.as_uri()}
     # pyspark sends a token without TLS only to a host of this very name.
     assert (connections["spark_default"]["host"], connections["spark_default"]["port"]) == ("sc://localhost", 1004)
 

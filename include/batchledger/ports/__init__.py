@@ -10,6 +10,7 @@ from collections.abc import Callable
 from batchledger.ports.alerts import Channel, Incidents
 from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
 from batchledger.ports.evidence import Evidence, EvidenceWriter
+from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
@@ -19,6 +20,7 @@ from batchledger.ports.source import SourceLog, Stager
 __all__ = [
     "EVERY_BATCH",
     "Auditor",
+    "Change",
     "Channel",
     "CheckedBatch",
     "CrashHook",
@@ -26,6 +28,7 @@ __all__ = [
     "Evidence",
     "EvidenceWriter",
     "Incidents",
+    "LakeTable",
     "Ledger",
     "OutputCounts",
     "OutputRecord",
@@ -33,6 +36,8 @@ __all__ = [
     "Publication",
     "RecentBatch",
     "RowChecks",
+    "RowFileWriter",
+    "RowFiles",
     "RowsToCheck",
     "Sink",
     "SourceLog",
@@ -41,6 +46,7 @@ __all__ = [
     "StagingWriter",
     "TargetAccess",
     "Truncate",
+    "as_coordinates",
     "no_crash",
 ]
 

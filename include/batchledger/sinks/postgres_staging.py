@@ -27,7 +27,7 @@ from batchledger.database import (
 )
 from batchledger.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
 from batchledger.offsets import OffsetRange, single_offset
-from batchledger.ports import Publication
+from batchledger.ports import Publication, StagingWriter
 from batchledger.record_rules import Deduplication, SequenceRule
 from batchledger.refusals import stage_again
 from batchledger.sinks.deduplication import PostgresDeduplication
@@ -88,9 +88,9 @@ class PostgresStaging:
         """Raise TargetRefusedError when the target cannot take the rows of the open staging."""
         raise NotImplementedError
 
-    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> PostgresStagingWriter:
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
         """See the port."""
-        self._require_key_columns(schema)
+        self.require_key_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
             kind = sql.SQL("table" if self.commits_itself else "unlogged table")
@@ -207,7 +207,8 @@ class PostgresStaging:
         """What knows the duplicates among the staged rows."""
         return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
 
-    def _require_key_columns(self, schema: pa.Schema) -> None:
+    def require_key_columns(self, schema: pa.Schema) -> None:
+        """Raise ConfigurationError when the rows lack a column of a key, or cannot be numbered."""
         columns, sequence = schema.names, self.sequence
         named = {
             "dedupe.key": self.deduplication.key if self.deduplication else (),

@@ -5,6 +5,7 @@ import json
 from batchledger.stack.defaults import (
     DATABASE_USER,
     KAFKA_CONNECTION,
+    LAKE_CONNECTION,
     SPARK_CONNECTION,
     WAREHOUSE_CONNECTION,
     WAREHOUSE_DATABASE,
@@ -16,10 +17,10 @@ from batchledger.stack.machine import HOST
 
 def write_connections(home: Home, ports: Ports, credentials: Credentials) -> None:
     """Write the file anew."""
-    write_private(home.connections_file, json.dumps(list_connections(ports, credentials), indent=2))
+    write_private(home.connections_file, json.dumps(list_connections(home, ports, credentials), indent=2))
 
 
-def list_connections(ports: Ports, credentials: Credentials) -> dict[str, dict[str, object]]:
+def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict[str, dict[str, object]]:
     """The connections by id, in Airflow's own words."""
     return {
         KAFKA_CONNECTION: {
@@ -33,6 +34,15 @@ def list_connections(ports: Ports, credentials: Credentials) -> dict[str, dict[s
             "login": DATABASE_USER,
             "password": credentials.database_password,
             "schema": WAREHOUSE_DATABASE,
+        },
+        LAKE_CONNECTION: {
+            "conn_type": "iceberg",
+            "host": HOST,
+            "port": ports.postgres,
+            "login": DATABASE_USER,
+            "password": credentials.database_password,
+            "schema": WAREHOUSE_DATABASE,
+            "extra": {"type": "sql", "warehouse": home.lake.as_uri()},
         },
         SPARK_CONNECTION: {
             # Written as in a URI, where a scheme has no underscore; Airflow warns at every use otherwise.

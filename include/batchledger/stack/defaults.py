@@ -10,6 +10,7 @@ AIRFLOW_VERSION = "3.3.2"
 
 KAFKA_CONNECTION = "kafka_default"
 WAREHOUSE_CONNECTION = "warehouse"
+LAKE_CONNECTION = "lake"
 SPARK_CONNECTION = "spark_default"
 
 PORT_BY_SERVICE = {

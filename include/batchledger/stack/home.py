@@ -50,6 +50,11 @@ class Home:
         return self.local / "connections.json"
 
     @property
+    def lake(self) -> Path:
+        """Where the files of Iceberg tables lie."""
+        return self.local / "lake"
+
+    @property
     def database_password_file(self) -> Path:
         """In the format of libpq, so that the warehouse's DSN can name it and any client of PostgreSQL can read it."""
         return self.local / "pgpass"

@@ -2,19 +2,30 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from batchledger.torture.checker import Differences, LogReader, OutputReader, compare, read_output, read_target
+from batchledger.stack.defaults import LAKE_CONNECTION
+from batchledger.torture.checker import (
+    Differences,
+    LakeReader,
+    LogReader,
+    OutputReader,
+    Row,
+    compare,
+    read_output,
+    read_target,
+)
 from batchledger.torture.excuses import find_unexplained
 from batchledger.torture.faults import Subject, Tormentor
 from batchledger.torture.producer import Journal, Writer, new_topic_name, write_all
-from batchledger.torture.rig import Rig, output_topic
+from batchledger.torture.rig import LAKE_NAMESPACE, Rig, output_topic
 from batchledger.torture.sabotage import overlaps_allowed
 from batchledger.torture.schedule import (
     EXACTLY_ONCE,
@@ -106,8 +117,17 @@ class Campaign:
             companion=Writer("companion", name, options, self.journal),
             holder=Writer("holder", name, options, self.journal),
             log=LogReader(options, name),
-            output=OutputReader(options, output_topic(name)) if self.sink is SinkKind.KAFKA else None,
+            read_rows=self._choose_reader(name),
         )
+
+    def _choose_reader(self, name: str) -> Callable[[], Sequence[Row]]:
+        match self.sink:
+            case SinkKind.POSTGRES:
+                return partial(read_target, self.rig.dsn, name)
+            case SinkKind.KAFKA:
+                return partial(read_output, OutputReader(self.rig.kafka_options, output_topic(name)))
+            case SinkKind.ICEBERG:
+                return LakeReader(LAKE_CONNECTION, self.rig.lake_properties, (LAKE_NAMESPACE, name)).read
 
     def _run_round(self, round_: Round) -> RoundResult:
         subject, started = self.subject_by_mode[round_.mode], time.monotonic()
@@ -162,7 +182,7 @@ class Campaign:
     def _compare(self, subject: Subject) -> Differences:
         self.rig.say(f"comparing log and target of {subject.name}")
         subject.log.read()
-        rows = read_output(subject.output) if subject.output else read_target(self.rig.dsn, subject.name)
+        rows = subject.read_rows()
         acknowledged, failed = self.journal.acknowledged(subject.name), self.journal.failed(subject.name)
         return compare(subject.name, subject.log.records, rows, acknowledged, failed=failed)
 

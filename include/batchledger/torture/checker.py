@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -23,6 +24,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from batchledger.torture.records import Record, payload_of
 
@@ -43,8 +47,8 @@ _CONSUMER = {
 class Row:
     """One row of the target: the record it carries, where it says it comes from, and when readers came to see it.
 
-    ``appeared`` is the database's own word, the moment of a commit, or the place in the log of a topic; what the
-    platform numbers its batches with is not asked.
+    ``appeared`` is the database's own word, the moment of a commit, the place in the log of a topic, or the
+    number of a commit of an Iceberg table; what the platform numbers its batches with is not asked.
     """
 
     record: Record
@@ -160,6 +164,44 @@ def read_output(reader: OutputReader) -> list[Row]:
     reader.wait_until_decided()
     reader.read()
     return list(reader.rows.values())
+
+
+@dataclass(frozen=True)
+class LakeReader:
+    """The rows that an Iceberg table shows to its readers; ``properties`` are those of the catalog."""
+
+    catalog: str
+    properties: Mapping[str, str] = field(repr=False)
+    identifier: tuple[str, ...]
+
+    def read(self) -> list[Row]:
+        """Return every row, empty when there is no table yet.
+
+        The number of the commit that added the file of a row says when readers came to see it: no file is rewritten.
+        """
+        try:
+            table = load_catalog(self.catalog, **self.properties).load_table(self.identifier)
+        except NoSuchTableError:
+            return []
+        snapshot = table.current_snapshot()
+        manifests = snapshot.manifests(table.io) if snapshot else []
+        return [
+            _as_row(row, int(entry.sequence_number or 0))
+            for manifest in manifests
+            for entry in manifest.fetch_manifest_entry(table.io)
+            for row in _read_file(table, entry.data_file.file_path)
+        ]
+
+
+def _as_row(row: Mapping[str, Any], appeared: int) -> Row:
+    record = Record(*(row[name] for name in ("record_id", "record_key", "sequence", "payload")))
+    return Row(record, row["_topic"], row["_kafka_partition"], row["_offset"], appeared)
+
+
+def _read_file(table: Table, path: str) -> list[dict[str, Any]]:
+    with table.io.new_input(path).open() as file:
+        rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+    return rows
 
 
 def read_target(dsn: str, table: str) -> list[Row]:

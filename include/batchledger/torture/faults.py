@@ -7,14 +7,14 @@ worker makes of it is not judged here: only log and target are, later.
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
 from batchledger.airflow_api import AirflowApi
 from batchledger.torture.airflow_task import kill_airflow_task
-from batchledger.torture.checker import LogReader, OutputReader
+from batchledger.torture.checker import LogReader, Row
 from batchledger.torture.producer import Writer
 from batchledger.torture.proxy import Link
 from batchledger.torture.records import Guarantee
@@ -33,7 +33,7 @@ HELD_RECORDS = 7
 
 @dataclass
 class Subject:
-    """One pipeline under torture. Its topic and its target have its name; rows that go into a topic are in ``output``.
+    """One pipeline under torture. Its topic has its name; ``read_rows`` is what readers of its target see.
 
     ``writer`` writes between the faults, ``companion`` while they strike, ``holder`` transactions that stay open.
     """
@@ -45,7 +45,7 @@ class Subject:
     companion: Writer
     holder: Writer
     log: LogReader
-    output: OutputReader | None = None
+    read_rows: Callable[[], Sequence[Row]]
 
 
 @dataclass

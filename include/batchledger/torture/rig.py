@@ -29,7 +29,7 @@ from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic
 from batchledger.ledger.migrate import migrate
 from batchledger.stack import environment, local_stack, processes
 from batchledger.stack.airflow_components import ADMIN, airflow_url
-from batchledger.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials, Home, Ports
 from batchledger.stack.kafka_broker import bootstrap_servers
 from batchledger.stack.machine import choose_free_ports
@@ -71,6 +71,17 @@ class Rig:
     def dsn(self) -> str:
         """The warehouse, not through the proxy: for the checker and for those who plan a fault."""
         return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE)
+
+    @property
+    def lake_properties(self) -> dict[str, str]:
+        """How PyIceberg opens the catalog of Iceberg tables, not through the proxy: for the checker."""
+        host = f"127.0.0.1:{self.ports.postgres}/{WAREHOUSE_DATABASE}"
+        user = f"{DATABASE_USER}:{self.credentials.database_password}"
+        return {
+            "type": "sql",
+            "uri": f"postgresql+psycopg://{user}@{host}",
+            "warehouse": self.home.lake.as_uri(),
+        }
 
     def start(self, *services: str) -> None:
         """Start what is missing of the services, and wait until they answer."""
@@ -203,6 +214,10 @@ class Rig:
             return dict(connection.execute(query, [pipeline]).fetchall())
 
 
+LAKE_NAMESPACE = "torture"
+"""The namespace of the Iceberg tables that rows go to."""
+
+
 def output_topic(pipeline: str) -> str:
     """The topic that rows of a pipeline go to, where they go into one."""
     return f"{pipeline}-out"
@@ -214,6 +229,8 @@ def _describe_sink(name: str, sink: SinkKind) -> dict[str, Any]:
             return {"table": name}
         case SinkKind.KAFKA:
             return {"type": "kafka", "topic": output_topic(name), "key": ["record_key"]}
+        case SinkKind.ICEBERG:
+            return {"type": "iceberg", "table": f"{LAKE_NAMESPACE}.{name}"}
 
 
 @contextmanager

@@ -31,10 +31,11 @@ PLAN_CHOSEN = "plan_chosen"
 
 
 class SinkKind(StrEnum):
-    """Where the rows go: into a table of the ledger's database, or into a topic, which commits by itself."""
+    """Where the rows go: into a table of the ledger's database; a topic and an Iceberg table commit by themselves."""
 
     POSTGRES = "postgres"
     KAFKA = "kafka"
+    ICEBERG = "iceberg"
 
 
 class Protection(StrEnum):
@@ -257,7 +258,8 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
             Fault(kinds.RESTART_BROKER, chance.choice(publishing)),
             Fault(kinds.CUT, chance.choice(publishing), chance.uniform(0, 0.3), Way.KAFKA),
             Fault(kinds.BLACK_HOLE, chance.choice(publishing), way=Way.KAFKA),
-            Fault(kinds.PAUSE_WORKER, SINK_COMMITTED),
         ]
+    if sink is not SinkKind.POSTGRES:
+        faults.append(Fault(kinds.PAUSE_WORKER, SINK_COMMITTED))
     quiet: tuple[Fault, ...] = ()
     return [*((fault,) for fault in faults), *[quiet] * (len(faults) // 3)]

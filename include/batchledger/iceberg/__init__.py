@@ -1,0 +1,1 @@
+"""The adapter of Iceberg tables: PyIceberg behind the LakeTable port."""

@@ -1,0 +1,130 @@
+"""One commit of a table: requirements and changes that the catalog takes together, or not at all.
+
+Never the commit of PyIceberg's own transactions: these try again by themselves, on whatever the table has become.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from batchledger.batch import Attempt, Batch
+from batchledger.errors import OutcomeUnknownError
+from batchledger.offsets import describe_ranges
+
+MOST_RANGES = 1_000
+"""So many ranges are named in a snapshot; the ledger has them all."""
+_PREFIX = "batchledger"
+BATCH_PROPERTY = f"{_PREFIX}.batch-id"
+PLANNED_PROPERTY = f"{_PREFIX}.planned-at"
+EPOCH_PROPERTY = f"{_PREFIX}.epoch"
+
+
+def branch_of(attempt: Attempt) -> str:
+    """The branch on which an attempt is staged."""
+    return f"{_PREFIX}_b{attempt.batch.batch_id}_a{attempt.number}"
+
+
+def tag_of(batch: Batch) -> str:
+    """The tag of the snapshot with which a batch was committed."""
+    return f"{_PREFIX}_b{batch.batch_id}"
+
+
+def tag_before(batch: Batch) -> str:
+    """The tag of the snapshot on which a batch was committed."""
+    return f"{_PREFIX}_b{batch.batch_id}_before"
+
+
+def describe(attempt: Attempt) -> dict[str, str]:
+    """What the snapshot of an attempt says of it."""
+    batch = attempt.batch
+    return {
+        f"{_PREFIX}.pipeline": batch.pipeline,
+        BATCH_PROPERTY: str(batch.batch_id),
+        f"{_PREFIX}.attempt": str(attempt.number),
+        PLANNED_PROPERTY: batch.planned_at.isoformat(),
+        f"{_PREFIX}.lane": str(batch.lane),
+        f"{_PREFIX}.ranges": describe_ranges(batch.ranges, limit=MOST_RANGES),
+    }
+
+
+def is_of(summary: Mapping[str, str | None], batch: Batch) -> bool:
+    """Whether a snapshot is that of the batch, and not of one with its number in another ledger."""
+    wanted = (str(batch.batch_id), batch.planned_at.isoformat())
+    return (summary.get(BATCH_PROPERTY), summary.get(PLANNED_PROPERTY)) == wanted
+
+
+@dataclass
+class TableCommit:
+    """Collects what one commit requires and changes; ``table`` is what was loaded before."""
+
+    table: Table
+    requirements: list[TableRequirement] = field(default_factory=list)
+    updates: list[TableUpdate] = field(default_factory=list)
+
+    def expect(self, name: str, snapshot_id: int | None) -> None:
+        """Require that a branch or tag is at a snapshot; None: that it does not exist."""
+        self.requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": snapshot_id}))
+
+    def append(
+        self, branch: str, properties: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile] = ()
+    ) -> int:
+        """Let a branch have one more snapshot, if it is as it was loaded; return the snapshot's id."""
+        transaction = self.table.transaction()
+        update = transaction.update_snapshot(branch=branch, snapshot_properties=dict(properties))
+        # Manifests would become as many as batches.
+        append = update.merge_append if branch == MAIN_BRANCH else update.fast_append
+        with update.overwrite() if removed else append() as producer:
+            for each in added:
+                producer.append_data_file(each)
+            for each in removed:
+                producer.delete_data_file(each)
+        self.requirements += transaction._requirements
+        self.updates += transaction._updates
+        return next(each.snapshot.snapshot_id for each in transaction._updates if isinstance(each, AddSnapshotUpdate))
+
+    def tag(self, name: str, snapshot_id: int) -> None:
+        """Name a snapshot."""
+        tag = {"ref-name": name, "type": "tag", "snapshot-id": snapshot_id}
+        self.updates.append(SetSnapshotRefUpdate.model_validate(tag))
+
+    def remove(self, name: str) -> None:
+        """Remove a branch or a tag."""
+        self.updates.append(RemoveSnapshotRefUpdate.model_validate({"ref-name": name}))
+
+    def run(self, doing: str) -> None:
+        """Commit. Raises CommitFailedException when a requirement is not met, and OutcomeUnknownError."""
+        same_table = AssertTableUUID(uuid=self.table.metadata.table_uuid)
+        catalog = self.table.catalog
+        try:
+            done = catalog.commit_table(self.table, (same_table, *self.requirements), tuple(self.updates))
+        except CommitFailedException:
+            raise
+        except Exception as error:
+            raise OutcomeUnknownError(
+                f"the catalog did not answer to the commit ({doing}); whether it was done is looked up by whoever goes "
+                f"on. {type(error).__name__}: {error}".split("\n", 1)[0]
+            ) from error
+        catalog._delete_old_metadata(self.table.io, self.table.metadata, done.metadata)
+
+
+def find_refs(table: Table) -> Mapping[str, SnapshotRef]:
+    """Return the branches and tags of pipelines."""
+    return {name: ref for name, ref in table.metadata.refs.items() if name.startswith(f"{_PREFIX}_b")}
+
+
+def is_tag(name: str) -> bool:
+    """Whether the name is one of ``tag_of`` or ``tag_before``."""
+    return "_a" not in name

@@ -1,0 +1,396 @@
+"""The LakeTable port on Iceberg, by PyIceberg: staged on a branch, published by one compare-and-swap of the catalog.
+
+The branch of an attempt has no parent: it holds the rows of the batch and nothing else, however large the table is. To
+publish, the same files become part of ``main`` in one commit, which requires that ``main`` and the branch are where
+they were seen, tags the new snapshot with the batch, and removes the branch. Rows that have to go are left out of the
+files that hold them, which are written anew. Where nothing has to go, it does not matter to the batch what others have
+committed to ``main`` meanwhile, and the commit is made again on top of it.
+
+The tag of a batch stays until the next one is committed, and keeps its snapshot from expiry, as another one keeps the
+snapshot before it: whatever maintenance does to the history, the outcome of the newest commit can be found.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Attempt, HeldRange
+from batchledger.columns import BATCH_COLUMN
+from batchledger.errors import ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.iceberg.catalog import LakeCatalog, translate_errors
+from batchledger.iceberg.commits import (
+    EPOCH_PROPERTY,
+    TableCommit,
+    branch_of,
+    describe,
+    find_refs,
+    is_of,
+    is_tag,
+    tag_before,
+    tag_of,
+)
+from batchledger.iceberg.coordinates import Coordinates, Offsets, group, lie_within
+from batchledger.iceberg.files import IcebergFileWriter, read_files, read_list, slim, write_without
+from batchledger.iceberg.layout import create, fit, read_schema, stored_schema
+from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.partitioning import PartitionField
+from batchledger.ports import Change
+from batchledger.refusals import stage_again
+
+COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
+_Place = tuple[int, TopicPartition]
+TRIES = 10
+"""So often a commit is made again because others commit to the table at the same time."""
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """See the port. ``identifier`` is namespace and name; ``partitions`` are those of a table that is created."""
+
+    catalog: LakeCatalog
+    identifier: tuple[str, ...]
+    partitions: tuple[PartitionField, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """See the port."""
+        return ".".join((self.catalog.name, *self.identifier))
+
+    def prepare(self, attempt: Attempt, schema: pa.Schema) -> IcebergFileWriter:
+        """See the port."""
+        wanted = stored_schema(schema, self.name)
+        with self._talk(f"prepare it for {attempt.batch.label}"):
+            catalog = self.catalog.opened
+            if not catalog.table_exists(self.identifier):
+                create(catalog, self.identifier, wanted, self.partitions)
+            table = self._load()
+            fit(table, self.name, wanted)
+            table = self._load()
+            stored = read_schema(table).names
+            columns = [each for each in schema.names if each in stored]
+            return IcebergFileWriter(
+                slim(table.metadata),
+                dict(table.io.properties),
+                attempt.batch.batch_id,
+                read_schema(table, columns),
+            )
+
+    def list_columns(self) -> Sequence[str]:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            return () if table is None else list(read_schema(table).names)
+
+    def identify(self) -> str | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            return None if table is None else str(table.metadata.table_uuid)
+
+    def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
+        """See the port."""
+        with self._talk(f"stage {attempt.batch.label}"):
+            files = [each for place in manifests for each in read_list(self._load(), place)]
+
+            def add(commit: TableCommit) -> None:
+                commit.append(branch_of(attempt), describe(attempt), files)
+
+            self._commit(add, f"stage {attempt.batch.label}")
+
+    def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See the port."""
+        with self._talk(f"read the rows of {attempt.batch.label}"):
+            table = self._load()
+            yield from read_files(table, self._plan(table, _find_branch(table, attempt)), columns)
+
+    def find_base(self, attempt: Attempt) -> int | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            if table is None:
+                return None
+            before = table.metadata.refs.get(tag_before(attempt.batch))
+            return before.snapshot_id if before and _is_committed(table, attempt) else _head(table).snapshot_id
+
+    def read_rows(
+        self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See the port."""
+        with self._talk("read it"):
+            table = self._load()
+            snapshot = _find_snapshot(table, base)
+            if keys is None:
+                yield from read_files(table, self._plan(table, snapshot, lie_within(within)), columns)
+                return
+            schema = read_schema(table, columns)
+            wanted = keys.cast(pa.schema([schema.field(each) for each in keys.schema.names]))
+            for task in self._plan(table, snapshot):
+                rows = pa.Table.from_batches(read_files(table, [task], columns), schema)
+                same_key = rows.join(wanted, keys=wanted.schema.names, join_type="left semi")
+                here = [rows.filter(_is_within(rows, each)) for each in within]
+                yield from _unique(pa.concat_tables([same_key.select(columns), *here])).to_batches()
+
+    def commit(self, attempt: Attempt, base: int, change: Change, *, epoch: int, is_found: bool) -> None:
+        """See the port."""
+        doing = f"publish {attempt.batch.label}"
+        with self._talk(doing):
+            removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
+            table = self._load()
+            branch = _find_branch(table, attempt)
+            added, left_out = self._without(table, self._plan(table, branch), dropped)
+            rows = sum(each.record_count for each in added)
+            _require_count(rows, change.added, f"rows of {attempt.batch.label} in its files")
+            _require_count(left_out, change.dropped.num_rows, f"of the staged rows of {attempt.batch.label}")
+            gone: Sequence[FileScanTask] = ()
+            if len(removed):
+                tasks = self._plan(table, _find_snapshot(table, base), lie_within(removed.bounds))
+                rest, taken, gone = self._replace(table, tasks, removed)
+                _require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
+                added = [*added, *rest]
+
+            properties = {**describe(attempt), EPOCH_PROPERTY: str(epoch)}
+
+            def publish(commit: TableCommit) -> None:
+                if len(removed) and _head(commit.table).snapshot_id != base:
+                    raise CommitFailedException("others have committed to it since it was read")
+                before = _head(commit.table).snapshot_id
+                after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
+                commit.expect(branch_of(attempt), branch.snapshot_id)
+                commit.remove(branch_of(attempt))
+                if is_found:
+                    if _is_committed(commit.table, attempt):
+                        raise CommitFailedException("it has been committed already")
+                    # Another ledger may have tagged a batch of the same number.
+                    tagged = commit.table.metadata.refs.get(tag_of(attempt.batch))
+                    commit.expect(tag_of(attempt.batch), tagged.snapshot_id if tagged else None)
+                    for name in filter(is_tag, find_refs(commit.table)):
+                        commit.remove(name)
+                    commit.tag(tag_of(attempt.batch), after)
+                    commit.tag(tag_before(attempt.batch), before)
+
+            self._commit(publish, doing, is_bound=len(removed) > 0)
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        with self._talk(f"ask what became of {attempt.batch.label}"):
+            table = self._find()
+            if table is None:
+                return False
+            if _is_committed(table, attempt):
+                return True
+
+            def fence(commit: TableCommit) -> None:
+                # Whoever is still about to commit requires the branch as he has seen it.
+                if branch_of(attempt) in commit.table.metadata.refs and not _is_committed(commit.table, attempt):
+                    commit.append(branch_of(attempt), describe(attempt), ())
+
+            self._commit(fence, f"fence {attempt.batch.label}")
+            return _is_committed(self._load(), attempt)
+
+    def drop_staged(self, attempt: Attempt) -> None:
+        """See the port."""
+        with self._talk(f"drop the staging of {attempt.batch.label}"):
+            if self._find() is None:
+                return
+            first = f"{tag_of(attempt.batch)}_a"
+
+            def drop(commit: TableCommit) -> None:
+                for name in find_refs(commit.table):
+                    if name.startswith(first) and int(name.removeprefix(first)) <= attempt.number:
+                        commit.remove(name)
+
+            self._commit(drop, f"drop the staging of {attempt.batch.label}")
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        offsets = self._find_offsets([each.range for each in held])
+        none = np.array([], dtype=np.int64)
+        found = [offsets.get((each.batch_id, each.range.partition), none) for each in held]
+        return [
+            int(((rows >= each.range.start) & (rows < each.range.until)).sum())
+            for each, rows in zip(held, found, strict=True)
+        ]
+
+    def count(
+        self, within: Sequence[OffsetRange] | None, key: Sequence[str]
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """See the port."""
+        repeated = self._count_repeated(key) if key else {}
+        return {
+            place: TargetCount(
+                len(rows), len(np.unique(rows)), int(rows.min()), int(rows.max()), repeated.get(place, 0)
+            )
+            for place, rows in self._find_offsets(within).items()
+        }
+
+    def _find_offsets(self, within: Sequence[OffsetRange] | None) -> Mapping[_Place, Offsets]:
+        """Return the offsets of the rows of every batch and partition, of ``within`` only; none without a table."""
+        found: dict[_Place, list[Offsets]] = defaultdict(list)
+        with self._talk("count its rows"):
+            table = self._find()
+            if table is None:
+                return {}
+            filter_ = AlwaysTrue() if within is None else lie_within(within)
+            tasks = self._plan(table, _head(table), filter_)
+            for each in read_files(table, tasks, (*COORDINATE_COLUMNS, BATCH_COLUMN)):
+                rows = each if within is None else each.filter(_is_among(each, within))
+                for place, offsets in _by_place(pa.Table.from_batches([rows])):
+                    found[place].append(offsets)
+        return {place: np.concatenate(offsets) for place, offsets in found.items()}
+
+    def _count_repeated(self, key: Sequence[str]) -> Mapping[_Place, int]:
+        """Return how many rows of every batch and partition have the key of another row of the table."""
+        with self._talk("count its keys"):
+            table = self._find()
+            if table is None:
+                return {}
+            columns = list(dict.fromkeys([*COORDINATE_COLUMNS, BATCH_COLUMN, *key]))
+            batches = read_files(table, self._plan(table, _head(table)), columns)
+            rows = pa.Table.from_batches(batches, read_schema(table, columns))
+        copies = rows.group_by(list(key)).aggregate([([], "count_all")])
+        again = copies.filter(pc.greater(copies["count_all"], 1)).select(list(key))
+        same_key = rows.join(again, keys=list(key), join_type="left semi")
+        return {place: len(offsets) for place, offsets in _by_place(same_key)}
+
+    def _commit(self, fill: Callable[[TableCommit], None], doing: str, *, is_bound: bool = False) -> None:
+        """Commit what ``fill`` asks for; again on top of what others have committed, unless ``is_bound`` to a state."""
+        for _ in range(1 if is_bound else TRIES):
+            commit = TableCommit(self._load())
+            with suppress(CommitFailedException):
+                fill(commit)
+                if commit.updates:
+                    commit.run(doing)
+                return
+        raise ServiceUnavailableError(
+            f"could not {doing}: others have committed to table {self.name} at the same time. Nothing of it was "
+            "committed; try again.",
+            table=self.name,
+        )
+
+    def _plan(
+        self, table: Table, snapshot: Snapshot, filter_: BooleanExpression | None = None
+    ) -> Sequence[FileScanTask]:
+        """Return the files of a snapshot in which rows of a filter may be."""
+        return list(table.scan(filter_ or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
+
+    def _without(
+        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
+    ) -> tuple[Sequence[DataFile], int]:
+        """Return the files, some of them written anew without some rows, and how many these rows are."""
+        rest, count, gone = self._replace(table, tasks, left_out)
+        kept = [each.file for each in tasks if each not in gone]
+        return [*kept, *rest], count
+
+    def _replace(
+        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
+    ) -> tuple[Sequence[DataFile], int, Sequence[FileScanTask]]:
+        """Write the files anew that hold some of the rows: the new files, the number of the rows, and the old files."""
+        added: list[DataFile] = []
+        count, gone = 0, []
+        for task in tasks if len(left_out) else ():
+            found, files = write_without(table, task, left_out)
+            if found:
+                gone.append(task)
+                added += files
+                count += found
+        return added, count, gone
+
+    @contextmanager
+    def _talk(self, doing: str) -> Iterator[None]:
+        with translate_errors(doing, self.name):
+            try:
+                yield
+            finally:
+                self.catalog.rest()
+
+    def _load(self) -> Table:
+        return self.catalog.opened.load_table(self.identifier)
+
+    def _find(self) -> Table | None:
+        with suppress(NoSuchTableError):
+            return self._load()
+        return None
+
+
+def _head(table: Table) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    if snapshot is None:
+        raise TargetChangedError(
+            f"table {'.'.join(table.name())} has no snapshot. Append no row to it, so that it has an empty one; or "
+            "name a table that does not exist yet."
+        )
+    return snapshot
+
+
+def _find_snapshot(table: Table, snapshot_id: int) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise ServiceUnavailableError(
+            f"the state of table {'.'.join(table.name())} that was looked at has expired meanwhile; try again."
+        )
+    return snapshot
+
+
+def _find_branch(table: Table, attempt: Attempt) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
+    if snapshot is None:
+        raise StagingLostError(
+            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published; "
+            f"{stage_again(attempt.batch)}.",
+            batch_id=attempt.batch.batch_id,
+        )
+    return snapshot
+
+
+def _is_committed(table: Table, attempt: Attempt) -> bool:
+    """Whether the tag of the batch is there, or its number in the history of the table."""
+    tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
+    history = ancestors_of(table.metadata.snapshot_by_name(MAIN_BRANCH), table.metadata)
+    snapshots = [tagged] if tagged is not None else history
+    return any(each.summary and is_of(each.summary.additional_properties, attempt.batch) for each in snapshots)
+
+
+def _require_count(found: int, wanted: int, what: str) -> None:
+    if found != wanted:
+        raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")
+
+
+def _is_within(rows: pa.Table | pa.RecordBatch, range_: OffsetRange) -> Any:
+    is_partition = pc.and_(
+        pc.equal(rows["_topic"], range_.partition.topic), pc.equal(rows["_partition"], range_.partition.partition)
+    )
+    is_in = pc.and_(pc.greater_equal(rows["_offset"], range_.start), pc.less(rows["_offset"], range_.until))
+    return pc.and_(is_partition, is_in)
+
+
+def _is_among(rows: pa.RecordBatch, ranges: Sequence[OffsetRange]) -> Any:
+    marked = np.zeros(rows.num_rows, dtype=bool)
+    for each in ranges:
+        marked |= _is_within(rows, each).to_numpy(zero_copy_only=False)
+    return pa.array(marked)
+
+
+def _unique(rows: pa.Table) -> pa.Table:
+    """Return each row once; rows differ by where their records lie."""
+    numbered = rows.append_column("_row", pa.array(range(rows.num_rows)))
+    first = numbered.group_by(list(COORDINATE_COLUMNS)).aggregate([("_row", "min")])
+    return rows.take(first["_row_min"])
+
+
+def _by_place(rows: pa.Table) -> Iterator[tuple[_Place, Offsets]]:
+    for batch_id in rows[BATCH_COLUMN].unique().to_pylist():
+        for partition, offsets in group(rows.filter(pc.equal(rows[BATCH_COLUMN], batch_id))):
+            yield (batch_id, partition), offsets

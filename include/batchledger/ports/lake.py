@@ -1,0 +1,123 @@
+"""A table in a data lake that rows go to: a foreign target, whose rows are staged beside it, in files that it takes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from batchledger.accounting import TargetCount
+from batchledger.batch import Attempt, HeldRange
+from batchledger.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RowFiles(Protocol):
+    """The files of one task; ``manifest`` and ``rows`` are known once it is closed."""
+
+    @property
+    def manifest(self) -> str | None:
+        """Where the files are listed; None when there is no row."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written."""
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        """Write rows, which may be held back until there are enough for a file."""
+
+
+class RowFileWriter(Protocol):
+    """Writes files of rows from inside Spark tasks; pickled to the executors. Nobody reads what is not listed."""
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The columns of the rows as they are read back."""
+
+    def open(self) -> AbstractContextManager[RowFiles]:
+        """Open the files of a task."""
+
+
+class Change(NamedTuple):
+    """What a commit does: ``removed`` rows go, and all staged rows come but the ``dropped`` ones, which are ``added``.
+
+    The first two are tables of (topic, partition, offset); ``added`` is a number, for comparison.
+    """
+
+    removed: "pa.Table"
+    dropped: "pa.Table"
+    added: int
+
+
+class LakeTable(Protocol):
+    """A table that the rows of a pipeline's batches are written to.
+
+    Publications of a pipeline come one after the other: the ledger sees to that. Rows have the names of the platform,
+    also where the table has others. Raises ServiceUnavailableError when the catalog or its files do not answer, and
+    TargetChangedError for what a person has to change.
+    """
+
+    @property
+    def name(self) -> str:
+        """The table as people write it."""
+
+    def prepare(self, attempt: Attempt, schema: "pa.Schema") -> RowFileWriter:
+        """Make the table exist and take rows with these columns, and return what writes them to files.
+
+        Raises TargetChangedError when a column does not fit.
+        """
+
+    def list_columns(self) -> Sequence[str]:
+        """Return the columns of the table; none without a table."""
+
+    def identify(self) -> str | None:
+        """Return what tells the table from another one of its name; None when there is none."""
+
+    def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
+        """Put the listed files on a branch of the attempt, which holds nothing else and which no reader looks at."""
+
+    def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows of the attempt's branch. Raises StagingLostError."""
+
+    def find_base(self, attempt: Attempt) -> int | None:
+        """Return the state that the batch is published on; None when there is no table.
+
+        That before its own commit, if it is committed; else that of now.
+        """
+
+    def read_rows(
+        self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: "pa.Table | None" = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield what a state holds in some ranges, or with some keys; rows beside the ranges may be among it."""
+
+    def commit(self, attempt: Attempt, base: int, change: Change, *, epoch: int, is_found: bool) -> None:
+        """Make the staged rows visible, and those that are removed invisible, at once.
+
+        ``base`` is the state in which ``removed`` was found; ``epoch`` is noted. Where ``is_found``, ``find_commit``
+        finds it. Raises StagingLostError when as many rows as ``change`` says do not come or go, and
+        OutcomeUnknownError when it may have been done; after any other error it was not, nor will it be.
+        """
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """Return whether the batch has been committed; what has not been never will be by what is under way."""
+
+    def drop_staged(self, attempt: Attempt) -> None:
+        """Remove the branches of this attempt and of every earlier one of its batch; harmless to repeat."""
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch the table has there."""
+
+    def count(
+        self, within: Sequence[OffsetRange] | None, key: Sequence[str]
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """Return what the table holds, by batch and partition; with ``key`` how many rows repeat another one's."""
+
+
+def as_coordinates(rows: Iterable[tuple[str, int, int]]) -> "pa.Table":
+    """Return (topic, partition, offset) of rows as a table."""
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    types = {"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64()}
+    arrays = [pa.array(values, type_) for values, type_ in zip(columns, types.values(), strict=True)]
+    return pa.table(arrays, names=list(types))

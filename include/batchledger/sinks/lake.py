@@ -1,0 +1,452 @@
+"""The Sink port on a table of a data lake: rows are staged in its files, on a branch, and published by one commit.
+
+What has to be judged is decided in the ledger's database, by the statements that decide for a table there. An index of
+the staged rows lies there for it, with where each record comes from and the columns of keys, read back from the branch;
+all columns where checks or a dry run look at them. The publication lays out what the table holds of the batch's ranges
+and keys in a temporary table, applies the batch to that, and lets the lake do what has changed in it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from pgpq import ArrowToPostgresBinaryEncoder
+from psycopg import sql
+
+from batchledger.accounting import TargetCounts
+from batchledger.batch import Attempt, BatchState, HeldRange
+from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.comparison import Comparison
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, transaction
+from batchledger.errors import DecisionRefusedError, StagingError, TargetChangedError
+from batchledger.offsets import OffsetRange
+from batchledger.ports import Change, LakeTable, Publication, RowFileWriter, StagingWriter, TargetAccess, as_coordinates
+from batchledger.record_rules import Deduplication, SequenceRule, Upsert
+from batchledger.sinks.compare import Shadow
+from batchledger.sinks.deduplication import AcceptedRows
+from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
+from batchledger.sinks.staging import (
+    TASK_COLUMN,
+    find_aside,
+    join_names,
+    read_sql,
+    rows_table,
+    table_prefix,
+)
+from batchledger.sinks.upsert import PostgresUpsert
+from batchledger.sinks.withdrawal import (
+    WITHDRAWN,
+    count_withdrawn,
+    exists_here,
+    find_replaced,
+    rows_to_withdraw,
+    takes_over,
+    withdraw_rows,
+)
+
+_HELD = "batchledger_lake"
+_HELD_TABLE = sql.Identifier("pg_temp", _HELD)
+_READ_BACK = -1
+"""The number of the task whose rows were read back; those that delete a key are in no file."""
+
+
+@dataclass(frozen=True)
+class LakeStagingWriter:
+    """See the port. Rows go to files, which are listed in the ledger's database once they are whole.
+
+    Rows that delete a key are no rows of the table, and go to the index alone.
+    """
+
+    dsn: str = field(repr=False)
+    list_table: str
+    files: RowFileWriter
+    index: StagingWriter
+    index_schema: pa.Schema
+
+    @contextmanager
+    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        """See the port."""
+        with self.index.open(task) as write_index:
+            with self.files.open() as files:
+
+                def write(batch: pa.RecordBatch) -> None:
+                    if DELETED_COLUMN in batch.schema.names:
+                        deletes = pc.fill_null(batch[DELETED_COLUMN], fill_value=False)
+                        if deletes.true_count:
+                            write_index(_select(batch.filter(deletes), self.index_schema))
+                        batch = batch.filter(pc.invert(deletes)).drop_columns([DELETED_COLUMN])
+                    if batch.num_rows:
+                        files.write(batch)
+
+                yield write
+            if files.manifest is not None:
+                self._list(task, files.manifest, files.rows)
+
+    def _list(self, task: int, manifest: str, rows: int) -> None:
+        table = sql.Identifier(STAGING_SCHEMA, self.list_table)
+        statement = sql.SQL("insert into {} values (%s, %s, %s)").format(table)
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(statement, [task, manifest, rows])
+
+
+@dataclass(frozen=True)
+class LakeSink(PostgresStaging):
+    """See the port. ``has_checks``: checks look at all columns of the rows."""
+
+    dsn: str = field(repr=False)
+    table: LakeTable
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
+    has_checks: bool = False
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """The table as people write it."""
+        return f"table {self.table.name}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.upsert.key if self.upsert else ()
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """See the base class. The table itself has said so before."""
+
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
+        """See the port. The table is created by the first attempt, and gets columns that it does not have, empty."""
+        self.require_key_columns(schema)
+        stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
+        files = self.table.prepare(attempt, pa.schema(stored))
+        index_schema = self._index_schema(attempt, schema, files.schema)
+        index = super().open_staging(attempt, index_schema)
+        listed = f"{table_prefix(attempt)}_files"
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            columns = "_task bigint not null, manifest text not null, row_count bigint not null"
+            table = sql.Identifier(STAGING_SCHEMA, listed)
+            cursor.execute(sql.SQL(f"create table {{}} ({columns})").format(table))
+        return LakeStagingWriter(self.dsn, listed, files, index, index_schema)
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """See the port."""
+        super().seal_staging(attempt, accepted_tasks)
+        manifests, rows = self._seal_list(attempt, accepted_tasks)
+        self.table.stage(attempt, manifests)
+        with transaction(self.dsn, f"read the rows of {attempt.batch.label} back") as cursor:
+            columns = [each for each in self.staged_columns(cursor, attempt) if each != DELETED_COLUMN]
+            found = _copy(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
+        if found != rows:
+            raise StagingError(
+                f"{attempt.batch.label} attempt {attempt.number}: tasks wrote {rows} rows to {self.name}, {found} were "
+                "read back. The next attempt writes files of its own.",
+                batch_id=attempt.batch.batch_id,
+            )
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """See the port."""
+        super().drop_staging(attempt)
+        drop_staging_tables(self.dsn, attempt, ("files", "listed"))
+        self.table.drop_staged(attempt)
+
+    def find_old_rows(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        """See the base class."""
+        if self._lay_out(cursor, attempt, replaced) is None:
+            return None
+        return rows_to_withdraw(_HELD_TABLE, attempt)
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            if self._lay_out(cursor, attempt, replaced) is None:
+                return [0] * len(replaced)
+            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+            withdraw_rows(cursor, _HELD_TABLE, attempt, [column for each in rules for column in each.key])
+            if self.message_keys is not None:
+                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
+            if self._updates is not None:
+                self._updates.withdraw(cursor, attempt)
+            return count_withdrawn(cursor, replaced)
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        return self.table.count_held(held)
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
+            cursor.execute("set local work_mem = '256MB'")
+            row_columns = list(self.staged_columns(cursor, attempt))
+            columns = self._lay_out(cursor, attempt, find_replaced(cursor, attempt), row_columns)
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            shadow = Shadow(_HELD_TABLE, columns or {}, rows, row_columns, self._updates)
+            comparison = shadow.compare(cursor, attempt, limit)
+            cursor.connection.rollback()
+        absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
+        return replace(comparison, absent_columns=tuple(absent))
+
+    def check(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.transaction(force_rollback=True):
+            self.publish(publication)
+
+    def publish(self, publication: Publication) -> int:
+        """See the port. What is to be done in the lake is what has changed in the temporary table."""
+        identity = self.table.identify()
+        if identity is None:
+            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
+        publication.confirm_target(self.name, identity)
+        return self._account(publication)
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port."""
+        self._account(publication)
+
+    def _account(self, publication: Publication) -> int:
+        """Apply the batch to what is laid out, and let later batches know its keys; return how many rows it has."""
+        attempt = publication.attempt
+        rows = AcceptedRows(rows_table(attempt))
+        with publication.connection.cursor() as cursor:
+            columns = self.staged_columns(cursor, attempt)
+            if self.deduplication is not None or self.upsert is not None:
+                cursor.execute("set local work_mem = '256MB'")
+            if self.message_keys is not None:
+                rows = self.message_keys.accept(cursor, publication)
+            cursor.execute("drop table if exists pg_temp.batchledger_added")
+            if self._updates is None:
+                cursor.execute(
+                    sql.SQL(
+                        "create temporary table batchledger_added on commit drop as "
+                        "select _topic, _partition, _offset from {}"
+                    ).format(rows.missing)
+                )
+                moved = int(cursor.rowcount)
+            else:
+                self._lay_out(cursor, attempt, ())
+                known = [each for each in columns if each in (*self._kept, DELETED_COLUMN)]
+                try:
+                    moved = self._updates.apply(cursor, attempt, rows.missing, known)
+                except psycopg.IntegrityError as error:
+                    raise TargetChangedError(
+                        f"{self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing "
+                        "was published.",
+                        batch_id=attempt.batch.batch_id,
+                    ) from error
+                cursor.execute(
+                    "create temporary table batchledger_added on commit drop as "
+                    "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
+                    [attempt.batch.batch_id],
+                )
+        visible = rows.held + moved
+        require_audited(publication, visible, rows.dropped)
+        return visible
+
+    def commit(self, publication: Publication) -> None:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            base, removed = self._find_removed(cursor, attempt)
+            # What a check has set aside is in the files still.
+            aside = find_aside(cursor, attempt)
+            staged = sql.SQL("select * from {}").format(rows_table(attempt))
+            every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
+            statement = read_sql("find_left_out")
+            cursor.execute(statement.format(staged=every, is_row=self._is_row(cursor, attempt)))
+            dropped = as_coordinates(cursor.fetchall())
+            cursor.execute("select count(*) from batchledger_added")
+            ((added,),) = cursor.fetchall()
+            cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
+            ((epoch,),) = cursor.fetchall()
+        is_found = attempt.batch.state is BatchState.COMMITTING
+        self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        return self.table.find_commit(attempt)
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port."""
+        raise DecisionRefusedError(
+            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger: it commits by itself. "
+            "Rewind without --truncate: what is read again takes the place of what was published from there."
+        )
+
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:  # noqa: ARG002
+        """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+        key = self.key_columns if within is None else ()
+        return TargetCounts(self.table.count(within, key))
+
+    @property
+    def _updates(self) -> PostgresUpsert | None:
+        return PostgresUpsert(self.upsert, _HELD_TABLE) if self.upsert else None
+
+    @property
+    def _kept(self) -> list[str]:
+        """The columns that every decision needs."""
+        keys = [
+            *(self.deduplication.key if self.deduplication else ()),
+            *self.key_columns,
+            *((*self.sequence.key, self.sequence.number) if self.sequence else ()),
+        ]
+        return list(dict.fromkeys([*PROVENANCE_COLUMNS, *keys]))
+
+    def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+        """Return the columns of the index: keys and where records come from, or all of them."""
+        is_whole = self.has_checks or attempt.batch.is_dry_run
+        names = [each for each in schema.names if is_whole or each in (*self._kept, DELETED_COLUMN)]
+        return pa.schema([stored.field(each) if each != DELETED_COLUMN else schema.field(each) for each in names])
+
+    def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> tuple[list[str], int]:
+        """Return the lists of the accepted tasks and how many rows they name; no task can add one any more (S75)."""
+        prefix = table_prefix(attempt)
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                sql.SQL("alter table {} rename to {}").format(
+                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_files"), sql.Identifier(f"{prefix}_listed")
+                )
+            )
+            cursor.execute(
+                sql.SQL("select manifest, row_count from {} where _task = any(%s) order by manifest").format(
+                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_listed")
+                ),
+                [list(accepted_tasks)],
+            )
+            listed = cursor.fetchall()
+        return [manifest for manifest, _ in listed], sum(rows for _, rows in listed)
+
+    def _lay_out(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],
+        columns: Sequence[str] | None = None,
+    ) -> dict[str, str] | None:
+        """Copy what the table holds of the batch's ranges and keys to a temporary table, once in a transaction.
+
+        Returns its columns, type by name, ``columns`` of the rows or those that decisions need; None without a table.
+        """
+        wanted = [each for each in columns or self._kept if each != DELETED_COLUMN]
+        if not exists_here(cursor, _HELD):
+            base = self.table.find_base(attempt)
+            if base is None:
+                return None
+            within = attempt.batch.ranges if takes_over(attempt.batch, replaced) else ()
+            found = self.table.read_rows(base, [*wanted, BATCH_COLUMN], within, self._staged_keys(cursor, attempt))
+            self._create_held(cursor, base, wanted, attempt, found)
+        cursor.execute(
+            "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s::regclass "
+            "and attnum > 0 and not attisdropped order by attnum",
+            [f"pg_temp.{_HELD}"],
+        )
+        return dict(cursor.fetchall())
+
+    def _create_held(
+        self,
+        cursor: psycopg.Cursor[Any],
+        base: int,
+        columns: Sequence[str],
+        attempt: Attempt,
+        found: Iterable[pa.RecordBatch],
+    ) -> None:
+        types = self.staged_columns(cursor, attempt)
+        definitions = [sql.SQL(f"{{}} {types[each]}").format(sql.Identifier(each)) for each in columns]
+        definitions.append(sql.SQL("{} bigint").format(sql.Identifier(BATCH_COLUMN)))
+        cursor.execute(
+            sql.SQL("create temporary table {} ({}) on commit drop").format(
+                sql.Identifier(_HELD), sql.SQL(", ").join(definitions)
+            )
+        )
+        _copy(cursor, _HELD_TABLE, found)
+        cursor.execute(
+            "create temporary table batchledger_lake_before on commit drop as "
+            "select %s::bigint as base, _topic, _partition, _offset from batchledger_lake",
+            [base],
+        )
+        self._require_provenance(cursor, attempt)
+        if self._updates is not None:
+            try:
+                cursor.execute(sql.SQL("alter table {} add {}").format(_HELD_TABLE, self._updates.primary_key))
+            except psycopg.errors.UniqueViolation as error:
+                raise TargetChangedError(
+                    f"{self.name} holds rows with the same {', '.join(self.key_columns)}, which sink.mode upsert needs "
+                    f"to be different: {error.diag.message_detail} Nothing was written. Remove one of them.",
+                    table=self.table.name,
+                ) from error
+        cursor.execute("analyze pg_temp.batchledger_lake, pg_temp.batchledger_lake_before")
+
+    def _require_provenance(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        cursor.execute("select count(*) from batchledger_lake where num_nulls(_topic, _partition, _offset) > 0")
+        ((unknown,),) = cursor.fetchall()
+        if unknown:
+            raise TargetChangedError(
+                f"{self.name} holds {unknown} rows with a key of {attempt.batch.label} that do not say which record "
+                "they come from, and so cannot be replaced. Nothing was written. Remove them, or fill the columns of "
+                "their topic, partition and offset.",
+                table=self.table.name,
+            )
+
+    def _staged_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> pa.Table | None:
+        """Return the different keys of the staged rows."""
+        if self.upsert is None:
+            return None
+        names = join_names(self.upsert.key)
+        cursor.execute(sql.SQL("select distinct {} from {}").format(names, rows_table(attempt)))
+        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(self.upsert.key)
+        return pa.table(dict(zip(self.upsert.key, map(pa.array, columns), strict=True)))
+
+    def _find_removed(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[int, pa.Table]:
+        """Return the state that was laid out, and which of its rows are not there any more."""
+        if not exists_here(cursor, _HELD):
+            return 0, as_coordinates([])
+        cursor.execute(read_sql("find_gone_from_lake"), [attempt.batch.batch_id])
+        gone = cursor.fetchall()
+        cursor.execute("select base from batchledger_lake_before limit 1")
+        base = cursor.fetchone()
+        return (base[0] if base else 0), as_coordinates(gone)
+
+    def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
+        """Tell rows from those that only delete a key."""
+        if DELETED_COLUMN not in self.staged_columns(cursor, attempt):
+            return sql.SQL("true")
+        return sql.SQL("{} is not true").format(sql.Identifier("s", DELETED_COLUMN))
+
+
+def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch[each.name].cast(each.type) for each in schema], schema=schema)
+
+
+def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(_READ_BACK, pa.int64()), batch.num_rows))
+
+
+def _copy(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> int:
+    """Copy batches of one schema to a table; return how many rows these are."""
+    rows = 0
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        return 0
+    encoder = ArrowToPostgresBinaryEncoder(first.schema)
+    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(first.schema.names))
+    with cursor.copy(statement) as copy:
+        copy.write(encoder.write_header())
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            copy.write(encoder.write_batch(batch))
+            rows += batch.num_rows
+            batch = next(iterator, None)
+        copy.write(encoder.finish())
+    return rows

@@ -1,0 +1,98 @@
+"""A ledger in a real PostgreSQL whose sink is an Iceberg table, in a catalog of that database and a local folder."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, EqualTo
+from pyiceberg.table import Table
+from sqlalchemy import URL
+
+from batchledger.iceberg.catalog import LakeCatalog
+from batchledger.iceberg.table import IcebergTable
+from batchledger.offsets import TopicPartition
+from batchledger.sinks.lake import LakeSink
+from tests.contract.warehouses import PostgresWarehouse, prove_with
+from tests.lakes import read_lake
+
+CATALOG = "lake"
+
+
+@cache
+def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
+    """The catalog in a database, whose tables lie in a folder."""
+    parts = conninfo_to_dict(dsn)
+    uri = URL.create(
+        "postgresql+psycopg",
+        username=str(parts["user"]),
+        password=str(parts["password"]),
+        host=str(parts["host"]),
+        port=int(str(parts["port"])),
+        database=str(parts["dbname"]),
+    ).render_as_string(hide_password=False)
+    return LakeCatalog(CATALOG, {"type": "sql", "uri": uri, "warehouse": folder.as_uri()})
+
+
+@dataclass
+class LakeWarehouse(PostgresWarehouse):
+    """See the protocol. The ledger is that of all tests; pipeline and namespace belong to this one."""
+
+    folder: Path = Path()
+
+    @property
+    def catalog(self) -> Catalog:
+        return catalog_in(self.dsn, self.folder).opened
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table((self.schema, "orders"))
+
+    @property
+    def lake_table(self) -> IcebergTable:
+        return IcebergTable(catalog_in(self.dsn, self.folder), (self.schema, "orders"))
+
+    @property
+    def sink(self) -> LakeSink:  # type: ignore[override]  # One over the same database.
+        return LakeSink(self.dsn, self.lake_table, self.deduplication, self.upsert, self.sequence)
+
+    def read_target(self) -> Sequence[Mapping[str, Any]]:
+        return read_lake(catalog_in(self.dsn, self.folder), (self.schema, "orders"))
+
+    def widen_target(self, column: str) -> None:
+        from pyiceberg.types import StringType
+
+        with self.table.update_schema() as update:
+            update.add_column(column, StringType())
+
+    def replace_target(self) -> None:
+        schema = self.table.schema()
+        self.catalog.rename_table((self.schema, "orders"), (self.schema, "orders_before"))
+        made = self.catalog.create_table((self.schema, "orders"), schema, properties={"format-version": "2"})
+        made.append(schema.as_arrow().empty_table())
+
+    def lose_row(self, partition: TopicPartition, offset: int) -> None:
+        is_partition = And(EqualTo("_topic", partition.topic), EqualTo("_kafka_partition", partition.partition))
+        self.table.delete(And(is_partition, EqualTo("_offset", offset)))
+
+    def prove(self) -> Any:
+        return prove_with(self, partial(self.sink.count_target, self.pipeline))
+
+    def drop(self) -> None:
+        """See the base class."""
+        super().drop()
+        for name in self.catalog.list_tables(self.schema) if self.catalog.namespace_exists(self.schema) else ():
+            self.catalog.drop_table(name)
+        if self.catalog.namespace_exists(self.schema):
+            self.catalog.drop_namespace(self.schema)
+        catalog_in(self.dsn, self.folder).rest()
+
+
+def open_lake(dsn: str, folder: Path) -> Iterator[LakeWarehouse]:
+    """Lend a warehouse whose sink is a table in that folder."""
+    warehouse = LakeWarehouse(dsn, folder=folder)
+    yield warehouse
+    warehouse.drop()
