@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from batchledger.stack.processes import STACK_COOKIE
+from batchledger.torture.schedule import SinkKind
 from tests.conftest import ROOT, SERVICES
-from tests.faults.torture_controls import FAULTS_OF_A_TOPIC, QUICK_FAULTS
+from tests.faults.torture_controls import FAULTS_BY_SINK, QUICK_FAULTS
 
 KIND_BY_PROTECTION = {
     "fencing": "duplicated",
@@ -86,12 +87,15 @@ def test_exactly_once_survives_every_quick_fault_one_after_the_other_under_load(
     assert report["keeps_promises"]
 
 
-def test_a_topic_holds_each_record_once_whatever_strikes_around_the_commit_of_the_sink(told: Mapping[str, Any]) -> None:
-    """S71, S93, S104: for a reader of committed records; the database crashes between the two commits as well."""
-    report = told["topic"]
+@pytest.mark.parametrize("sink", FAULTS_BY_SINK)
+def test_foreign_sink_holds_each_record_once_whatever_strikes_around_its_commit(
+    told: Mapping[str, Any], sink: SinkKind
+) -> None:
+    """S71, S93, S104: also when the database crashes between the two commits."""
+    report = told[str(sink)]
     (mode,) = report["modes"]
     assert mode["missed"] == 0, mode["survived"]
-    assert report["faults_struck"] == len(FAULTS_OF_A_TOPIC)
+    assert report["faults_struck"] == len(FAULTS_BY_SINK[sink])
     assert mode["records"] > 0
     assert (mode["violations"], mode["stuck"], report["surprises"]) == ({}, None, [])
     assert report["keeps_promises"]

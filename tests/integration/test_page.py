@@ -376,3 +376,21 @@ def test_attempt_of_a_run_that_is_over_is_not_at_work(workplace: Workplace, desk
     # Nobody can tell of one of the command line.
     platform.ledger.open_attempt(batch.batch_id, "cli__2026-11-22T10:00:00__ana@host")
     assert state() == "running"
+
+
+def test_batch_that_is_committing_says_that_its_sink_is_asked_first(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(into="topic", partitions=1)
+    pipeline.send(4, partitions=1)
+
+    def crash(point: str) -> None:
+        if point == "sink_committed":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batch.run_once(pipeline.platform(crash=crash), "manual__1")
+    ((batch,),) = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)
+    told = "nobody has confirmed yet"
+    assert told in words(desk.get(f"/{pipeline.name}/batches/{batch}"))
+    run_batch.run_once(pipeline.platform(), "manual__2", batch)
+    assert told not in words(desk.get(f"/{pipeline.name}/batches/{batch}"))
+    pipeline.assert_exact()
