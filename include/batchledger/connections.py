@@ -103,11 +103,11 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str]]:
             )
             properties.setdefault("uri", address.render_as_string(hide_password=False))
         case "rest":
-            properties.setdefault("uri", connection.host or "")
-            if connection.login:
-                properties.setdefault("credential", f"{connection.login}:{connection.password or ''}")
+            properties |= _rest_properties(connection, properties)
         case "hive":
             properties.setdefault("uri", f"thrift://{connection.host}:{connection.port or 9083}")
+            if not (connection.host or "uri" in connection.extra):
+                raise _wrong_catalog(connection, "no address of a Hive metastore: a host, or uri in its extra")
         case "glue":
             pass
         case other:
@@ -117,6 +117,29 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str]]:
                 connection=connection.connection_id,
             )
     return name, properties
+
+
+def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return where a REST catalog is and who logs in, unless the properties say it; the host may be a whole URL."""
+    uri = properties.get("uri") or (http_request(connection)[0] if connection.host else "")
+    if not uri.startswith(("http://", "https://")):
+        raise _wrong_catalog(connection, "no address of a REST catalog: a host, or uri in its extra")
+    if "@" in uri.split("/")[2]:
+        raise _wrong_catalog(connection, "a login in the address of its catalog; give it as login and password")
+    refused = sorted({"auth", "ssl"} & connection.extra.keys())
+    if refused:
+        raise _wrong_catalog(
+            connection,
+            f"{refused[0]} in its extra, which is not passed on. Log in by login and password or by token, with "
+            "oauth2-server-uri where the catalog itself gives no tokens; the environment variable REQUESTS_CA_BUNDLE "
+            "names certificates",
+        )
+    login = {"credential": f"{connection.login}:{connection.password or ''}"} if connection.login else {}
+    return {**login, **properties, "uri": uri}
+
+
+def _wrong_catalog(connection: Connection, what: str) -> ConfigurationError:
+    return ConfigurationError(f"connection {connection.connection_id} has {what}.", connection=connection.connection_id)
 
 
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:

@@ -1,6 +1,7 @@
 """Every contract test runs once over the in-memory implementation and once over each real one that it is about."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,6 +9,9 @@ from tests.contract.lake_warehouse import open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+
+if TYPE_CHECKING:
+    from tests.rest_catalog import RestServer
 
 TABLES = ("memory", "postgres")
 EVERY_TABLE = (*TABLES, "lake")
@@ -44,6 +48,15 @@ def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
         case "topic":
             kafka = request.getfixturevalue("kafka")
             yield from open_topic(request.getfixturevalue("warehouse_dsn"), kafka.options)
+
+
+@pytest.fixture(scope="module")
+def rest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RestServer"]:
+    """A catalog over HTTP."""
+    from tests.rest_catalog import serve_rest_catalog
+
+    with serve_rest_catalog(tmp_path_factory.mktemp("rest")) as server:
+        yield server
 
 
 @pytest.fixture(params=["memory", "kafka"])

@@ -39,13 +39,21 @@ def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
 
 @dataclass
 class LakeWarehouse(PostgresWarehouse):
-    """See the protocol. The ledger is that of all tests; pipeline and namespace belong to this one."""
+    """See the protocol. The ledger is that of all tests; pipeline and namespace belong to this one.
+
+    The catalog is that in the database, or ``other``.
+    """
 
     folder: Path = Path()
+    other: LakeCatalog | None = None
+
+    @property
+    def lake_catalog(self) -> LakeCatalog:
+        return self.other or catalog_in(self.dsn, self.folder)
 
     @property
     def catalog(self) -> Catalog:
-        return catalog_in(self.dsn, self.folder).opened
+        return self.lake_catalog.opened
 
     @property
     def table(self) -> Table:
@@ -53,14 +61,14 @@ class LakeWarehouse(PostgresWarehouse):
 
     @property
     def lake_table(self) -> IcebergTable:
-        return IcebergTable(catalog_in(self.dsn, self.folder), (self.schema, "orders"))
+        return IcebergTable(self.lake_catalog, (self.schema, "orders"))
 
     @property
     def sink(self) -> LakeSink:  # type: ignore[override]  # One over the same database.
         return LakeSink(self.dsn, self.lake_table, self.deduplication, self.upsert, self.sequence)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
-        return read_lake(catalog_in(self.dsn, self.folder), (self.schema, "orders"))
+        return read_lake(self.lake_catalog, (self.schema, "orders"))
 
     def widen_target(self, column: str) -> None:
         from pyiceberg.types import StringType
@@ -88,11 +96,11 @@ class LakeWarehouse(PostgresWarehouse):
             self.catalog.drop_table(name)
         if self.catalog.namespace_exists(self.schema):
             self.catalog.drop_namespace(self.schema)
-        catalog_in(self.dsn, self.folder).rest()
+        self.lake_catalog.rest()
 
 
-def open_lake(dsn: str, folder: Path) -> Iterator[LakeWarehouse]:
-    """Lend a warehouse whose sink is a table in that folder."""
-    warehouse = LakeWarehouse(dsn, folder=folder)
+def open_lake(dsn: str, folder: Path, other: LakeCatalog | None = None) -> Iterator[LakeWarehouse]:
+    """Lend a warehouse whose sink is a table in that folder, or of another catalog."""
+    warehouse = LakeWarehouse(dsn, folder=folder, other=other)
     yield warehouse
     warehouse.drop()

@@ -28,7 +28,7 @@ from batchledger.ports import Change, as_coordinates
 from batchledger.record_rules import Upsert
 from batchledger.sinks.lake import LakeSink
 from tests.contract import life
-from tests.contract.lake_warehouse import LakeWarehouse, catalog_in, open_lake
+from tests.contract.lake_warehouse import LakeWarehouse, open_lake
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
 from tests.fakes.crash import SimulatedCrashError
 from tests.fakes.work import ROW_SCHEMA
@@ -37,9 +37,14 @@ NONE = as_coordinates([])
 ALL_OF_FIRST = Change(NONE, NONE, len(FIRST))
 
 
+EVERY_CATALOG = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
+
+
 @pytest.fixture
-def lake(warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
-    yield from open_lake(warehouse_dsn, tmp_path)
+def lake(request: pytest.FixtureRequest, warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
+    """The catalog is in the database, unless a test asks for others."""
+    is_rest = getattr(request, "param", "sql") == "rest"
+    yield from open_lake(warehouse_dsn, tmp_path, request.getfixturevalue("rest_server").connect() if is_rest else None)
 
 
 def commit(warehouse: LakeWarehouse, attempt: Attempt) -> None:
@@ -76,6 +81,7 @@ def test_snapshot_says_of_which_batch_it_is(lake: LakeWarehouse) -> None:
     assert branch_of(attempt) not in lake.table.metadata.refs
 
 
+@EVERY_CATALOG
 def test_commit_is_found_by_its_tag_and_without_it_in_the_history_under_later_snapshots(lake: LakeWarehouse) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     assert not lake.sink.find_commit(attempt)
@@ -170,7 +176,7 @@ def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(
 ) -> None:
     """S71: the zombie has prepared its commit, sleeps, and wakes up after somebody else has asked."""
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
-    catalog = catalog_in(lake.dsn, lake.folder).opened
+    catalog = lake.lake_catalog.opened
     real, asked = catalog.commit_table, []
 
     def commit_late(*arguments: Any) -> Any:
@@ -187,7 +193,7 @@ def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(
 
 def test_lost_reply_is_an_unknown_outcome_that_is_found(lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
-    lose_reply(catalog_in(lake.dsn, lake.folder).opened, monkeypatch)
+    lose_reply(lake.lake_catalog.opened, monkeypatch)
     with pytest.raises(OutcomeUnknownError):
         commit(lake, attempt)
     assert lake.sink.find_commit(attempt)
@@ -205,6 +211,20 @@ def lose_reply(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "commit_table", lose)
 
 
+def test_what_fails_after_the_commit_does_not_say_that_it_was_not_made(
+    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
+
+    def fail(*arguments: Any) -> None:
+        raise ValueError("these files are not mine")
+
+    monkeypatch.setattr(lake.catalog, "_delete_old_metadata", fail)
+    commit(lake, attempt)
+    assert len(lake.read_target()) == len(FIRST)
+
+
+@EVERY_CATALOG
 def test_rows_are_added_on_top_of_what_others_have_committed_meanwhile(lake: LakeWarehouse) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     base = lake.lake_table.find_base(attempt) or 0
@@ -213,6 +233,7 @@ def test_rows_are_added_on_top_of_what_others_have_committed_meanwhile(lake: Lak
     assert len(lake.read_target()) == len(FIRST) + 1
 
 
+@EVERY_CATALOG
 def test_rows_are_not_replaced_when_others_have_committed_meanwhile(lake: LakeWarehouse) -> None:
     """The state that was looked at is the one that is replaced, or nothing is."""
     life.take_to_published(lake, FIRST)
@@ -242,6 +263,7 @@ def test_files_that_hold_other_rows_than_were_accepted_stop_the_commit(lake: Lak
     assert lake.read_target() == []
 
 
+@EVERY_CATALOG
 def test_replay_writes_only_the_files_anew_that_hold_its_rows(lake: LakeWarehouse) -> None:
     first, other = life.take_to_published(lake, FIRST), life.take_to_published(lake, SECOND)
     files = {each.file.file_path for each in lake.table.scan().plan_files()}
@@ -255,6 +277,7 @@ def test_replay_writes_only_the_files_anew_that_hold_its_rows(lake: LakeWarehous
     assert other.batch.lane is Lane.LIVE
 
 
+@EVERY_CATALOG
 def test_column_that_the_table_does_not_have_is_added_and_empty_in_older_rows(lake: LakeWarehouse) -> None:
     life.take_to_published(lake, FIRST)
     attempt = lake.ledger.open_attempt(life.store(lake, SECOND).batch_id, "run-2")
@@ -279,7 +302,7 @@ def test_column_that_iceberg_keeps_for_itself_is_refused(lake: LakeWarehouse, na
 
 @pytest.mark.parametrize("declared", ["day(_timestamp)", "hour(_timestamp)", "bucket(4, _offset)", "_topic"])
 def test_table_is_created_with_its_partitions_and_files_lie_in_one_each(lake: LakeWarehouse, declared: str) -> None:
-    table = IcebergTable(catalog_in(lake.dsn, lake.folder), (lake.schema, "orders"), (parse_partition(declared),))
+    table = IcebergTable(lake.lake_catalog, (lake.schema, "orders"), (parse_partition(declared),))
     attempt = lake.ledger.open_attempt(life.store(lake, FIRST, OTHER).batch_id, "run-1")
     sink = LakeSink(lake.dsn, table)
     life.write(sink.open_staging(attempt, ROW_SCHEMA), 0, life.batch_of_rows(life.rows_of([FIRST, OTHER])))
@@ -298,6 +321,7 @@ def test_table_cannot_be_emptied_together_with_the_ledger(lake: LakeWarehouse) -
         lake.sink.truncate(SimpleNamespace(pipeline=lake.pipeline))  # type: ignore[arg-type]
 
 
+@EVERY_CATALOG
 def test_branches_of_a_batch_go_with_its_staging(lake: LakeWarehouse) -> None:
     attempt = life.take_to_audited(lake, FIRST)
     again = life.stage(lake, attempt.batch, "run-2")

@@ -1,6 +1,7 @@
 """From a topic into an Iceberg table, with everything that is real: Spark, broker, database, files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from batchledger.planning import StartPolicy
 from batchledger.replay import Replay
 from batchledger.rewind import Rewind
 from batchledger.wiring import verify_pipeline
+from tests.rest_catalog import HOST, LOGIN, PASSWORD, Fault, serve_rest_catalog
 from tests.support import Workplace
 
 AT_MOST_TEN = {
@@ -106,3 +108,21 @@ def test_row_that_the_table_refuses_blocks_the_batch_and_nothing_is_visible(work
     with pytest.raises(BatchBlockedError, match=r"records without a value in sink.key \(number\), for example .*@3"):
         run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.read_output() == []
+
+
+def test_batches_go_through_a_rest_catalog_also_when_the_answer_to_a_commit_is_lost(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_rest_catalog(tmp_path) as server:
+        address = {"conn_type": "iceberg", "host": HOST, "port": server.port, "login": LOGIN, "password": PASSWORD}
+        connection = {**address, "extra": {"type": "rest", "warehouse": "shop"}}
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE_REST", json.dumps(connection))
+        pipeline = workplace.create(into="lake", limits={"max_records": 20}, sink={"catalog": "lake_rest"})
+        pipeline.send(60)
+        for faults in ([], [None, Fault.LOST_GATEWAY], [None, Fault.MADE_TWICE]):
+            server.faults = faults  # Later batches are staged, and the answer to their publication gets lost.
+            batch = run_batch.run_once(pipeline.platform(), "run")
+            assert batch is not None
+            assert (batch.state, batch.attempt, server.faults) == (BatchState.PUBLISHED, 1, [])
+        pipeline.assert_exact()
+        assert run_batch.run_once(pipeline.platform(), "last") is None

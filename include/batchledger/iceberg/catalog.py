@@ -8,14 +8,20 @@ from functools import cached_property
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    ForbiddenError,
     NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
     RESTError,
     TableAlreadyExistsError,
+    UnauthorizedError,
     ValidationError,
 )
+from requests import RequestException
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from batchledger.errors import BatchledgerError, ServiceUnavailableError, TargetChangedError
+from batchledger.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+from batchledger.iceberg.rest import BoundedRestCatalog
 
 
 @dataclass(frozen=True)
@@ -30,18 +36,33 @@ class LakeCatalog:
 
     @cached_property
     def opened(self) -> Catalog:
-        """The catalog; one in a database makes its tables there."""
+        """The catalog; one in a database makes its tables there. Raises ConfigurationError."""
         try:
-            return load_catalog(self.name, **self.properties)
+            return self._open()
         except (IntegrityError, ProgrammingError):
             # Somebody else created its tables at the same time.
-            return load_catalog(self.name, **self.properties)
+            return self._open()
+        except (NotInstalledError, ImportError) as error:
+            raise ConfigurationError(f"catalog {self.name} cannot be opened: {error}.", catalog=self.name) from error
+        except ValueError as error:
+            # An address that is none may hold a password.
+            is_address = isinstance(error, RequestException)
+            raise ConfigurationError(
+                f"catalog {self.name} cannot be opened with the properties of its connection, or what answers there is "
+                f"no such catalog: {type(error).__name__ if is_address else _first_line(error)}",
+                catalog=self.name,
+            ) from (None if is_address else error)
+
+    def _open(self) -> Catalog:
+        if self.properties.get("type") == "rest":
+            return BoundedRestCatalog(self.name, **self.properties)
+        return load_catalog(self.name, **self.properties)
 
     def rest(self) -> None:
-        """Close the connections of a catalog in a database: nobody knows when it is asked again."""
-        engine = getattr(self.opened, "engine", None)
-        if engine is not None:
-            engine.dispose()
+        """Close the connections of a catalog that was opened: nobody knows when it is asked again."""
+        opened = self.__dict__.get("opened")
+        if opened is not None:
+            opened.close()
 
 
 @contextmanager
@@ -57,14 +78,26 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
             "name.",
             table=table,
         ) from error
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise ConfigurationError(
+            f"could not {doing}: the catalog of table {table} refuses who logs in: {_first_line(error)}. Correct login "
+            "and password, or the token, of its connection. Nothing was published.",
+            table=table,
+        ) from error
+    except RequestException as error:
+        raise _unavailable(doing, table, error) from error
     except (ValidationError, ValueError, TypeError, NotImplementedError) as error:
         raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", table=table) from error
     except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
-        raise ServiceUnavailableError(
-            f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. "
-            "Nothing was published.",
-            table=table,
-        ) from error
+        raise _unavailable(doing, table, error) from error
+
+
+def _unavailable(doing: str, table: str, error: Exception) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Nothing "
+        "was published; try again when they do, or correct the catalog's connection.",
+        table=table,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ Never the commit of PyIceberg's own transactions: these try again by themselves,
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -117,7 +118,9 @@ class TableCommit:
                 f"the catalog did not answer to the commit ({doing}); whether it was done is looked up by whoever goes "
                 f"on. {type(error).__name__}: {error}".split("\n", 1)[0]
             ) from error
-        catalog._delete_old_metadata(self.table.io, self.table.metadata, done.metadata)
+        # Whatever comes of it, the commit is done.
+        with suppress(Exception):
+            catalog._delete_old_metadata(self.table.io, self.table.metadata, done.metadata)
 
 
 def find_refs(table: Table) -> Mapping[str, SnapshotRef]:

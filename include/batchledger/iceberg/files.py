@@ -7,6 +7,7 @@ and go when orphaned files are removed.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -148,6 +149,15 @@ def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[st
     scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
     for batch in scan.to_record_batches(tasks):
         yield rename(batch, schema)
+
+
+def without_login(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of files that tasks need, as text: not the login of a REST catalog, nor what holds it."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name != "credential" and isinstance(value, str | int | float)
+    }
 
 
 def slim(metadata: TableMetadata) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
@@ -87,7 +87,8 @@ def create(
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(identifier[:-1])
     with (
-        suppress(TableAlreadyExistsError),
+        # A catalog refuses to create it, or to commit the creation.
+        suppress(TableAlreadyExistsError, CommitFailedException),
         catalog.create_table_transaction(identifier, schema, properties=_PROPERTIES) as creation,
     ):
         with creation.update_spec() as spec:

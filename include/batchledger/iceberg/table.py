@@ -29,7 +29,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from batchledger.accounting import TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN
-from batchledger.errors import ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
 from batchledger.iceberg.catalog import LakeCatalog, translate_errors
 from batchledger.iceberg.commits import (
     EPOCH_PROPERTY,
@@ -43,7 +43,7 @@ from batchledger.iceberg.commits import (
     tag_of,
 )
 from batchledger.iceberg.coordinates import Coordinates, Offsets, group, lie_within
-from batchledger.iceberg.files import IcebergFileWriter, read_files, read_list, slim, write_without
+from batchledger.iceberg.files import IcebergFileWriter, read_files, read_list, slim, without_login, write_without
 from batchledger.iceberg.layout import create, fit, read_schema, stored_schema
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.partitioning import PartitionField
@@ -83,7 +83,7 @@ class IcebergTable:
             columns = [each for each in schema.names if each in stored]
             return IcebergFileWriter(
                 slim(table.metadata),
-                dict(table.io.properties),
+                without_login(table.io.properties),
                 attempt.batch.batch_id,
                 read_schema(table, columns),
             )
@@ -103,7 +103,8 @@ class IcebergTable:
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
         """See the port."""
         with self._talk(f"stage {attempt.batch.label}"):
-            files = [each for place in manifests for each in read_list(self._load(), place)]
+            table = self._load()
+            files = [each for place in manifests for each in read_list(table, place)]
 
             def add(commit: TableCommit) -> None:
                 commit.append(branch_of(attempt), describe(attempt), files)
@@ -164,15 +165,15 @@ class IcebergTable:
             properties = {**describe(attempt), EPOCH_PROPERTY: str(epoch)}
 
             def publish(commit: TableCommit) -> None:
+                if is_found and _is_committed(commit.table, attempt):
+                    raise OutcomeUnknownError(f"could not {doing}: it has been committed already; it is looked up.")
                 if len(removed) and _head(commit.table).snapshot_id != base:
-                    raise CommitFailedException("others have committed to it since it was read")
+                    raise self._overtaken(doing)
                 before = _head(commit.table).snapshot_id
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
                 commit.expect(branch_of(attempt), branch.snapshot_id)
                 commit.remove(branch_of(attempt))
                 if is_found:
-                    if _is_committed(commit.table, attempt):
-                        raise CommitFailedException("it has been committed already")
                     # Another ledger may have tagged a batch of the same number.
                     tagged = commit.table.metadata.refs.get(tag_of(attempt.batch))
                     commit.expect(tag_of(attempt.batch), tagged.snapshot_id if tagged else None)
@@ -181,7 +182,7 @@ class IcebergTable:
                     commit.tag(tag_of(attempt.batch), after)
                     commit.tag(tag_before(attempt.batch), before)
 
-            self._commit(publish, doing, is_bound=len(removed) > 0)
+            self._commit(publish, doing)
 
     def find_commit(self, attempt: Attempt) -> bool:
         """See the port."""
@@ -265,16 +266,31 @@ class IcebergTable:
         same_key = rows.join(again, keys=list(key), join_type="left semi")
         return {place: len(offsets) for place, offsets in _by_place(same_key)}
 
-    def _commit(self, fill: Callable[[TableCommit], None], doing: str, *, is_bound: bool = False) -> None:
-        """Commit what ``fill`` asks for; again on top of what others have committed, unless ``is_bound`` to a state."""
-        for _ in range(1 if is_bound else TRIES):
-            commit = TableCommit(self._load())
+    def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
+        """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
+
+        Whatever stands between may have sent a commit twice, and have answered with the second one's refusal: what was
+        refused is not over before the table was seen again.
+        """
+        for tried in range(TRIES):
+            try:
+                commit = TableCommit(self._load())
+            except Exception as error:
+                if tried:
+                    raise OutcomeUnknownError(
+                        f"could not {doing}: a commit was refused, and the catalog of table {self.name} does not say "
+                        "because of what; it is looked up by whoever goes on."
+                    ) from error
+                raise
             with suppress(CommitFailedException):
                 fill(commit)
                 if commit.updates:
                     commit.run(doing)
                 return
-        raise ServiceUnavailableError(
+        raise self._overtaken(doing)
+
+    def _overtaken(self, doing: str) -> ServiceUnavailableError:
+        return ServiceUnavailableError(
             f"could not {doing}: others have committed to table {self.name} at the same time. Nothing of it was "
             "committed; try again.",
             table=self.name,
