@@ -21,6 +21,7 @@ from bench.bench import RECORDS, ROUNDS, Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
+from bench.orders import Sink
 from bench.parts import (
     airflow_trigger,
     audit_cost,
@@ -43,7 +44,7 @@ KILLED_RECORDS, KILLED_RECORDS_IF_SMALL = 200_000, 50_000
 
 
 class Scale(StrEnum):
-    """How much is measured: ``small`` shows within three minutes that the bench works, and leaves parts out."""
+    """How much is measured: ``small`` shows within five minutes that the bench works, and leaves parts out."""
 
     FULL = "full"
     SMALL = "small"
@@ -77,9 +78,15 @@ def list_without_modes(records: int) -> list[Contender]:
     return [each for each in list_contenders(records) if each.subject.name != "at_least_once"]
 
 
+def list_pairs(records: int) -> list[Contender]:
+    """Ourselves and Spark's own sink, for each sink that is no table."""
+    ours = {sink: batchledger.describe_into(sink, records) for sink in Sink if sink is not Sink.POSTGRES}
+    return [each for sink in ours for each in (ours[sink], available_now.describe(sink))]
+
+
 def list_titles() -> dict[str, str]:
     """How people call everybody who is measured."""
-    contenders = [each.subject for each in list_contenders(1)]
+    contenders = [each.subject for each in (*list_contenders(1), *list_pairs(1))]
     return {each.name: each.title for each in (*contenders, *limits.describe())}
 
 
@@ -87,6 +94,11 @@ def measure_throughput(bench: Bench, chosen: Collection[str]) -> Iterator[Figure
     """Contenders and limits in the same rounds."""
     contenders = list_contenders(bench.topic.records) if throughput.PART in chosen else []
     return throughput.measure(bench, contenders, with_limits=throughput.LIMITS in chosen)
+
+
+def measure_sinks(bench: Bench) -> Iterator[Figure]:
+    """The pairs in the same rounds."""
+    return throughput.measure(bench, list_pairs(bench.topic.records), part=throughput.SINKS)
 
 
 def measure_latency(bench: Bench) -> Iterator[Figure]:
@@ -104,6 +116,7 @@ def measure_kills(bench: Bench) -> Iterator[Figure]:
 
 # In this order, after throughput and limits, which share their rounds, and before the demo, which has its own services.
 MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
+    throughput.SINKS: measure_sinks,
     latency.PART: measure_latency,
     kills.PART: measure_kills,
     audit_cost.PART: audit_cost.measure,
@@ -115,9 +128,9 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 }
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
 PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)
-PARTS_WITH_PEERS = frozenset({throughput.PART, latency.PART, kills.PART, airflow_trigger.PART})
-# The others take longer than the three minutes of the small scale.
-PARTS_IF_SMALL = (*ROUNDS_TOGETHER, latency.PART)
+PARTS_WITH_DEBEZIUM = frozenset({throughput.PART, latency.PART, kills.PART})
+# The others take longer than the five minutes of the small scale.
+PARTS_IF_SMALL = (*ROUNDS_TOGETHER, throughput.SINKS, latency.PART)
 
 
 def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[Figure]:
@@ -129,8 +142,8 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
         say(f"[bold]{part}[/]; to come: {', '.join(pending) or 'nothing'}")
 
     if set(pending) - {demo.PART}:
-        if not PARTS_WITH_PEERS.isdisjoint(chosen):
-            say("fetching the jars of the peers; the first time it takes a minute")
+        if not PARTS_WITH_DEBEZIUM.isdisjoint(chosen):
+            say("fetching the jars of Debezium; the first time it takes a minute")
             fetch_jars(Home.of_project(), "connect")
         say("starting the services")
         with run_services() as services:
@@ -162,7 +175,7 @@ def choose_parts(only: str | None, *, is_small: bool) -> tuple[str, ...]:
 
 def main(
     *,
-    scale: Annotated[Scale, typer.Option(help="small: 100,000 records, one round, three minutes.")] = Scale.FULL,
+    scale: Annotated[Scale, typer.Option(help="small: 100,000 records, one round, five minutes.")] = Scale.FULL,
     records: Annotated[int | None, typer.Option(min=1000, help="How many records the topic has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="How often each measurement is taken.")] = None,
     only: Annotated[str | None, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = None,

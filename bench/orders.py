@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from time import perf_counter
 from typing import Any, Self
 
@@ -18,21 +19,35 @@ KAFKA_VARIABLE = "BENCH_BOOTSTRAP_SERVERS"
 DSN_VARIABLE = "BENCH_DSN"
 CHECKPOINTS_VARIABLE = "BENCH_CHECKPOINTS"
 COPY_FILE_VARIABLE = "BENCH_COPY_FILE"
+SPARK_SETTINGS_VARIABLE = "BENCH_SPARK_SETTINGS"
+
+CATALOG, NAMESPACE = "lake", "bench"
+"""Where the tables of a lake are."""
+
+
+class Sink(StrEnum):
+    """What the rows go to, by its name in a pipeline file."""
+
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
+    ICEBERG = "iceberg"
 
 
 @dataclass(frozen=True)
 class Order:
-    """Take a topic into a table until every partition is read up to its end.
+    """Take a topic into a target until every partition is read up to its end.
 
+    ``target`` is the name of the table or topic, which is there already and empty.
     ``name`` is that of the pipeline, consumer group or checkpoint: the same name goes on where it stopped.
     ``end_by_partition`` may lie ahead of what the topic holds so far; then the program goes on until it is there.
     """
 
     name: str
     topic: str
-    table: str
+    target: str
     end_by_partition: Mapping[int, int]
     settings: Mapping[str, str] = field(default_factory=dict)
+    sink: Sink = Sink.POSTGRES
 
     @property
     def records(self) -> int:
@@ -47,8 +62,8 @@ class Order:
     def from_json(cls, text: str) -> Self:
         """JSON has no numbers as keys."""
         content = json.loads(text)
-        ends = {int(partition): end for partition, end in content.pop("end_by_partition").items()}
-        return cls(**content, end_by_partition=ends)
+        ends = {int(partition): end for partition, end in content["end_by_partition"].items()}
+        return cls(**content | {"end_by_partition": ends, "sink": Sink(content["sink"])})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from bench.about import About
 from bench.figures import Figures
 
-OURS = ("exactly_once", "at_least_once")
+OURS = ("exactly_once", "at_least_once", "into_kafka", "into_iceberg")
+TARGET_BY_PART = {"throughput": "PostgreSQL", "sinks": "Kafka, Iceberg"}
 COLOUR_OF_OURS, COLOUR_OF_PEERS, COLOUR_OF_LIMITS = "#1f6f8b", "#b0a89f", "#e3ded8"
 COLOUR_OF_FAULTS = "#b3261e"
 TEXT, QUIET = "#222222", "#6b6b6b"
@@ -19,13 +20,15 @@ BAR_INCHES = 0.42
 
 def has_bars(figures: Figures) -> bool:
     """Whether there is anything to draw."""
-    return bool(figures.subjects("throughput"))
+    return any(figures.subjects(part) for part in TARGET_BY_PART)
 
 
 def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) -> None:
-    """Draw contenders from the fastest down, limits below them."""
+    """Draw contenders from the fastest down, those of other sinks pair by pair, limits below them."""
+    pairs = [subject for subject in titles if subject in figures.subjects("sinks")]
     rows = [
-        *((part, subject) for part in ("throughput",) for subject in _by_speed(figures, part)),
+        *(("throughput", subject) for subject in _by_speed(figures, "throughput")),
+        *(("sinks", subject) for subject in pairs),
         *(("limits", subject) for subject in _by_speed(figures, "limits")),
     ]
     height = 1.75 + BAR_INCHES * len(rows)
@@ -34,7 +37,9 @@ def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) 
     axes = picture.add_axes((0.30, 0.15 / height, 0.40, 1 - 1.6 / height))
     _draw_bars(axes, figures, rows, titles)
     _write_columns(axes, figures, rows)
-    picture.text(0.015, 1 - 0.2 / height, "From Kafka to PostgreSQL", fontsize=15, weight="bold", color=TEXT, va="top")
+    targets = [name for part, name in TARGET_BY_PART.items() if figures.subjects(part)]
+    title = f"From Kafka to {', '.join(targets)}"
+    picture.text(0.015, 1 - 0.2 / height, title, fontsize=15, weight="bold", color=TEXT, va="top")
     subtitle = f"{about.records:,} JSON records, {about.taken}, {about.machine}, fsync on"
     picture.text(0.015, 1 - 0.55 / height, subtitle, fontsize=9.5, color=QUIET, va="top")
     picture.savefig(file)
@@ -47,7 +52,7 @@ def _by_speed(figures: Figures, part: str) -> list[str]:
 def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles: Mapping[str, str]) -> None:
     speeds = [figures.median(part, subject, "rows_per_second") or 0.0 for part, subject in rows]
     # A limit that is far away would make the contenders' bars too short to tell apart.
-    longest = 2 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part == "throughput")
+    longest = 2 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part != "limits")
     for place, ((part, subject), speed) in enumerate(zip(rows, speeds, strict=True)):
         colour = COLOUR_OF_LIMITS if part == "limits" else COLOUR_OF_PEERS
         colour = COLOUR_OF_OURS if subject in OURS else colour

@@ -14,6 +14,7 @@ TOPIC = "orders"
 PARTITIONS = 4
 DEVICES = 1000
 SCHEMA = "message_id string, device_id int, seq bigint, amount double, note string"
+KEY = "device_id"
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,13 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         "" if about.is_full else "A small run, in which goals are missed that a whole one meets.",
         f"{about.machine}; {about.versions}; {taken}. {durable}.",
         _goals_table(verdicts),
-        _contenders_table(figures, titles),
+        _contenders_table(figures, titles, "who", ("throughput", "limits")),
+        _contenders_table(figures, titles, "into another sink", ("sinks",)),
         _latency_table(figures, titles),
         _kills_table(figures, titles),
         _steps_table(figures, "throughput", "exactly_once", "where the time of a batch goes"),
+        _steps_table(figures, "sinks", "into_kafka", "where the time of a batch into Kafka goes"),
+        _steps_table(figures, "sinks", "into_iceberg", "where the time of a batch into Iceberg goes"),
         _steps_table(
             figures,
             "airflow",
@@ -120,7 +123,7 @@ def _goals_table(verdicts: Sequence[Verdict]) -> str:
     return table(["goal", "bound", "measured", "figures", ""], rows)
 
 
-def _contenders_table(figures: Figures, titles: Titles) -> str:
+def _contenders_table(figures: Figures, titles: Titles, heading: str, parts: Sequence[str]) -> str:
     columns = {
         "rows/s": ("rows_per_second", "", 1),
         "MB/s": ("megabytes_per_second", "", 1),
@@ -131,13 +134,13 @@ def _contenders_table(figures: Figures, titles: Titles) -> str:
     rows = []
     # They were measured in an order of chance.
     place_by_subject = {subject: place for place, subject in enumerate(titles)}
-    for part in ("throughput", "limits"):
+    for part in parts:
         measured = figures.subjects(part)
         for subject in sorted(measured, key=lambda each: place_by_subject.get(each, len(titles))):
             found = [(figures.median(part, subject, measure), unit, by) for measure, unit, by in columns.values()]
             cells = ["—" if value is None else f"{_short(value / by)}{unit}" for value, unit, by in found]
             rows.append([titles.get(subject, subject), *cells])
-    return table(["who", *columns], rows)
+    return table([heading, *columns], rows)
 
 
 def _short(value: float) -> str:

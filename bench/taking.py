@@ -1,4 +1,4 @@
-"""One measurement: a contender takes a topic into a fresh table."""
+"""One measurement: a contender takes a topic into a fresh target."""
 
 from dataclasses import dataclass
 from uuid import uuid4
@@ -7,10 +7,13 @@ from bench.bench import Bench
 from bench.contenders.batchledger import service_pid
 from bench.contenders.contender import Running, Subject
 from bench.measuring import KAFKA, POSTGRES, Usage, measure
-from bench.orders import Done, Order
+from bench.orders import Done, Order, Sink
 from bench.records import Topic
 from bench.services import Services
-from bench.target import count_rows, fresh_table, read_digest
+from bench.targets.lake import LakeTables, find_catalog
+from bench.targets.table import Tables
+from bench.targets.target import Target
+from bench.targets.topic import Topics
 
 WARM_UPS = 3
 
@@ -35,20 +38,20 @@ class Taken:
 
 
 def new_order(subject: Subject, topic: Topic) -> Order:
-    """Return an order that has nothing to do with any before it: a name and a table of its own."""
+    """Return an order that has nothing to do with any before it: a name and a target of its own."""
     name = f"{subject.name}_{uuid4().hex[:8]}"
-    return Order(name, topic.name, name, topic.end_by_partition, subject.settings)
+    return Order(name, topic.name, name, topic.end_by_partition, subject.settings, subject.sink)
 
 
 def take(services: Services, subject: Subject, running: Running, topic: Topic) -> Taken:
     """Let a contender take the whole topic, and measure what that takes. Raises RuntimeError when rows are missing."""
-    order = new_order(subject, topic)
-    with fresh_table(services.dsn, order.table):
+    order, target = new_order(subject, topic), find_target(services, subject.sink)
+    with target.fresh(order.target):
         running.prepare(order)
         with measure(services.dsn, processes(services, running)) as meter:
             running.begin(order)
             done = running.finish()
-        rows = count_rows(services.dsn, order.table)
+        rows = target.count_rows(order.target)
         if subject.writes and rows != topic.records:
             raise RuntimeError(f"{subject.title} left {rows:,} rows of {topic.records:,}: nothing was killed")
     return Taken(topic, done, meter.result())
@@ -67,12 +70,23 @@ def warm_up(bench: Bench, subject: Subject, running: Running, topic: Topic) -> N
 
 def take_and_read(services: Services, subject: Subject, running: Running, topic: Topic) -> str:
     """Let a contender take the whole topic; return the digest of what it has written."""
-    order = new_order(subject, topic)
-    with fresh_table(services.dsn, order.table):
+    order, target = new_order(subject, topic), find_target(services, subject.sink)
+    with target.fresh(order.target):
         running.prepare(order)
         running.begin(order)
         running.finish()
-        return read_digest(services.dsn, order.table)
+        return target.read_digest(order.target)
+
+
+def find_target(services: Services, sink: Sink) -> Target:
+    """Return where the rows go to."""
+    match sink:
+        case Sink.POSTGRES:
+            return Tables(services.dsn)
+        case Sink.KAFKA:
+            return Topics(services.kafka_options)
+        case Sink.ICEBERG:
+            return LakeTables(find_catalog())
 
 
 def processes(services: Services, running: Running) -> dict[str, int]:

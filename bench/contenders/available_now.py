@@ -1,5 +1,6 @@
 """The peer of the manual: Structured Streaming by spark-submit; see ``programs.available_now``."""
 
+import json
 import os
 import shutil
 import sys
@@ -12,20 +13,27 @@ from batchledger.stack.machine import HOST
 from batchledger.stack.spark_connect import CONSUMER_CACHES, JAVA_OPTIONS
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
-from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, Order
+from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, SPARK_SETTINGS_VARIABLE, Order, Sink
 from bench.process import kill_group, run_program, spawn
 from bench.programs import __file__ as programs
-from bench.records import SCHEMA
+from bench.records import KEY, SCHEMA
 from bench.services import Services
+from bench.targets.lake import find_catalog, spark_settings
 
 COLD_SECONDS = 300
+NAME_AND_TITLE_BY_SINK = {
+    Sink.POSTGRES: ("available_now", "Spark AvailableNow, foreachBatch JDBC"),
+    Sink.KAFKA: ("streaming_into_kafka", "Structured Streaming into Kafka (at-least-once)"),
+    Sink.ICEBERG: ("streaming_into_iceberg", "Structured Streaming into Iceberg"),
+}
 
 
 @contextmanager
 def start(services: Services) -> Iterator[Running]:
     """Start the JVM and its session."""
     argv, environment = _prepare(services)
-    with run_program(services, argv, "available_now", **environment) as program:
+    lake = {SPARK_SETTINGS_VARIABLE: json.dumps(spark_settings(find_catalog()))}
+    with run_program(services, argv, "available_now", **environment, **lake) as program:
         yield OneProgram("available_now", program)
 
 
@@ -52,23 +60,22 @@ def cold_run(services: Services, order: Order) -> Iterator[Callable[[], None]]:
             kill_group(process)
 
 
-def describe() -> Contender:
-    """AvailableNow."""
-    title = "Spark AvailableNow, foreachBatch JDBC"
-    return Contender(Subject("available_now", title, {"schema": SCHEMA}), start)
+def describe(sink: Sink = Sink.POSTGRES) -> Contender:
+    """AvailableNow, into one of the sinks."""
+    name, title = NAME_AND_TITLE_BY_SINK[sink]
+    return Contender(Subject(name, title, {"schema": SCHEMA, "key": KEY}, sink=sink), start)
 
 
 def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
     """Write Spark's settings, those of the stack's own server; return the command and its environment."""
     folder = services.home.local / "available_now"
     folder.mkdir(exist_ok=True)
-    driver = [jar for jar in fetch_jars(services.home, "connect") if jar.name.startswith("postgresql-")]
     settings = {
         "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": HOST,
         "spark.driver.host": HOST,
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, [*fetch_jars(services.home, "spark"), *driver])),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, fetch_jars(services.home, "spark"))),
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.local.dir": folder / "tmp",

@@ -10,9 +10,9 @@ import yaml
 from batchledger.stack.processes import Record
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
-from bench.orders import Order
+from bench.orders import NAMESPACE, Order, Sink
 from bench.process import run_program
-from bench.records import SCHEMA
+from bench.records import KEY, SCHEMA
 from bench.services import Services
 
 
@@ -40,11 +40,21 @@ def write_pipeline(services: Services, order: Order) -> None:
     content = {
         "name": order.name,
         "source": {"topics": [order.topic], "schema": SCHEMA},
-        "sink": {"table": order.table},
+        "sink": {"type": str(order.sink), **_section(order)},
         "delivery": order.settings["delivery"],
         "limits": {"max_records": int(order.settings["max_records"])},
     }
     (services.home.pipelines / f"{order.name}.yaml").write_text(yaml.safe_dump(content))
+
+
+def _section(order: Order) -> Mapping[str, object]:
+    match order.sink:
+        case Sink.POSTGRES:
+            return {"table": order.target}
+        case Sink.KAFKA:
+            return {"topic": order.target, "key": [KEY]}
+        case Sink.ICEBERG:
+            return {"table": f"{NAMESPACE}.{order.target}"}
 
 
 def service_pid(services: Services, name: str) -> int:
@@ -67,3 +77,10 @@ def describe(delivery: str, max_records: int) -> Contender:
     """Batchledger in one of its delivery modes."""
     settings = {"delivery": delivery, "max_records": str(max_records)}
     return Contender(Subject(delivery, f"Batchledger, {delivery}, with audit", settings), start)
+
+
+def describe_into(sink: Sink, max_records: int) -> Contender:
+    """Batchledger in its default mode, into any sink."""
+    settings = {"delivery": "exactly_once", "max_records": str(max_records)}
+    title = f"Batchledger into {sink.title()}, with audit"
+    return Contender(Subject(f"into_{sink}", title, settings, sink=sink), start)

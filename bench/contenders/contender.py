@@ -1,11 +1,11 @@
-"""The role of a contender: something that takes a topic into a table."""
+"""The role of a contender: something that takes a topic into a target."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bench.orders import Done, Order
+from bench.orders import Done, Order, Sink
 from bench.services import Services
 
 
@@ -31,12 +31,16 @@ class Running(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """Who or what is measured, and the settings of an order to it. A limit that only reads ``writes`` nothing."""
+    """Who or what is measured, where it writes to, and the settings of an order to it.
+
+    A limit that only reads ``writes`` nothing.
+    """
 
     name: str
     title: str
     settings: Mapping[str, str] = field(default_factory=dict)
     writes: bool = True
+    sink: Sink = Sink.POSTGRES
 
 
 @dataclass(frozen=True)

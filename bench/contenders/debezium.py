@@ -24,7 +24,7 @@ from bench.contenders.contender import Contender, Running, Subject
 from bench.orders import Done, Order
 from bench.process import ProgramEndedError, kill_group, spawn
 from bench.services import Services
-from bench.target import SCHEMA, watching
+from bench.targets.table import SCHEMA, watching
 
 START_SECONDS = 120.0
 SECONDS_BETWEEN_LOOKS = 0.25
@@ -77,7 +77,7 @@ class Debezium:
         order = self.order
         if order is None:
             raise RuntimeError("nothing was begun")
-        with watching(self.services.dsn, order.table, TAIL_PAGES) as watch:
+        with watching(self.services.dsn, order.target, TAIL_PAGES) as watch:
             while watch.look() != order.end_by_partition:
                 if self.process.poll() is not None:
                     raise ProgramEndedError("Kafka Connect ended before its order was carried out")
@@ -160,7 +160,7 @@ def connector_settings(services: Services, order: Order) -> Mapping[str, str]:
         "insert.mode": "insert",
         "primary.key.mode": "none",
         "schema.evolution": "none",
-        "collection.name.format": order.table,
+        "collection.name.format": order.target,
         "batch.size": "10000",
         "consumer.override.max.poll.records": "10000",
         "consumer.override.max.partition.fetch.bytes": str(16 * 1024 * 1024),

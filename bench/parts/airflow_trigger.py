@@ -20,7 +20,7 @@ from bench.figures import Figure, describe
 from bench.measuring import cpu_by_group
 from bench.orders import Order
 from bench.records import PARTITIONS, create_topic, to_record
-from bench.target import fresh_table, watching
+from bench.targets.table import fresh_table, watching
 
 PART = "airflow"
 WARM, COLD = "warm_trigger", "cold_available_now"

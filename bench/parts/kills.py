@@ -22,7 +22,7 @@ from bench.orders import Order
 from bench.process import ProgramEndedError
 from bench.records import Topic
 from bench.taking import new_order
-from bench.target import Copies, compare, count_rows, fresh_table
+from bench.targets.table import Copies, compare, count_rows, fresh_table
 
 PART = "kills"
 KILLS = 3
@@ -64,7 +64,7 @@ def in_batches(contender: Contender, records: int) -> Contender:
 def _time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float:
     """How long a fresh process writes when nobody kills it."""
     order = new_order(contender.subject, topic)
-    with fresh_table(bench.services.dsn, order.table), contender.start(bench.services) as running:
+    with fresh_table(bench.services.dsn, order.target), contender.start(bench.services) as running:
         running.prepare(order)
         growth = _Growth(bench.services.dsn)
         running.begin(order)
@@ -80,10 +80,10 @@ def _take_one_round(
     """Kill three times, then let it end. Where a process was done before its kill, the round begins anew, in haste."""
     for tries in range(TRIES_AT_MOST):
         order = new_order(contender.subject, topic)
-        with fresh_table(bench.services.dsn, order.table):
+        with fresh_table(bench.services.dsn, order.target):
             if _kill_three_times(bench, contender, order, choose, seconds * HASTE**tries):
                 _take_to_the_end(bench, contender, order)
-                return compare(bench.services.dsn, order.table, topic.records)
+                return compare(bench.services.dsn, order.target, topic.records)
     raise RuntimeError(f"{contender.subject.title} was done before each kill, {TRIES_AT_MOST} times")
 
 
@@ -92,7 +92,7 @@ def _kill_three_times(
 ) -> bool:
     """Kill it at any moment of the work that is left; whether every kill has met a process that was not done."""
     for _ in range(KILLS):
-        share_left = max(0.0, 1 - count_rows(bench.services.dsn, order.table) / order.records)
+        share_left = max(0.0, 1 - count_rows(bench.services.dsn, order.target) / order.records)
         with contender.start(bench.services) as running:
             running.prepare(order)
             if not _kill_while_writing(bench, running, order, choose(seconds * share_left)):

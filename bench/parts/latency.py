@@ -22,7 +22,7 @@ from bench.contenders.contender import Contender
 from bench.figures import Figure, describe
 from bench.records import PARTITIONS, Topic, create_topic, to_record
 from bench.taking import new_order, warm_up
-from bench.target import fresh_table, watching
+from bench.targets.table import fresh_table, watching
 
 PART = "latency"
 RECORDS_PER_SECOND = 2000
@@ -52,10 +52,10 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
                 topic = _plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))
                 create_topic(bench.services, name)
                 order = new_order(contender.subject, topic)
-                with fresh_table(bench.services.dsn, order.table):
+                with fresh_table(bench.services.dsn, order.target):
                     running.prepare(order)
                     running.begin(order)
-                    with _Looking(bench.services.dsn, order.table) as looks:
+                    with _Looking(bench.services.dsn, order.target) as looks:
                         _produce_steadily(bench, topic)
                         running.finish()
                         looks.wait_for(topic.end_by_partition)

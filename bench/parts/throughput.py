@@ -1,6 +1,7 @@
 """Rows a second, and what they take: every contender and every limit in turn, round after round, on one topic."""
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,44 +13,49 @@ from bench.bench import Bench
 from bench.contenders import batchledger, limits
 from bench.contenders.contender import Contender, Running, Subject
 from bench.figures import Figure, describe
-from bench.orders import Order
+from bench.orders import Order, Sink
 from bench.taking import Taken, new_order, take, take_and_read, warm_up
-from bench.target import fresh_table, identify
+from bench.targets.table import fresh_table, identify
 
 PART = "throughput"
 LIMITS = "limits"
+SINKS = "sinks"
+"""Those besides the table, with the peers that Spark has for them."""
 BYTES_OF_A_MEGABYTE = 1_000_000
 
 
-def measure(bench: Bench, contenders: Sequence[Contender], *, with_limits: bool) -> Iterator[Figure]:
-    """Yield the figures of every round. Everybody is warm, and writes the same rows.
+def measure(
+    bench: Bench, contenders: Sequence[Contender], *, part: str = PART, with_limits: bool = False
+) -> Iterator[Figure]:
+    """Yield the figures of every round. Everybody is warm, and all who write to the same sink write the same rows.
 
     The order is another one in each round, so that nobody always follows the one who leaves most work behind. It is the
     same in every run.
     """
     with ExitStack() as stack:
         entries: list[tuple[str, Subject, Running]] = []
-        digests: dict[str, str] = {}
+        digests: defaultdict[Sink, dict[str, str]] = defaultdict(dict)
         for contender in contenders:
-            running = stack.enter_context(contender.start(bench.services))
-            digests[take_and_read(bench.services, contender.subject, running, bench.warm_up)] = contender.subject.title
-            if len(digests) > 1:
-                raise RuntimeError(f"these do not write the same rows: {' and '.join(digests.values())}")
-            warm_up(bench, contender.subject, running, bench.topic)
-            entries.append((PART, contender.subject, running))
+            running, subject = stack.enter_context(contender.start(bench.services)), contender.subject
+            written = digests[subject.sink]
+            written[take_and_read(bench.services, subject, running, bench.warm_up)] = subject.title
+            if len(written) > 1:
+                raise RuntimeError(f"these do not write the same rows: {' and '.join(written.values())}")
+            warm_up(bench, subject, running, bench.topic)
+            entries.append((part, subject, running))
         if with_limits:
             file = _write_copy_file(bench)
             limit = stack.enter_context(limits.start(bench.services, file))
             entries += [(LIMITS, each, limit) for each in limits.describe()]
         for number in range(bench.rounds):
-            for part, subject, running in random.Random(number).sample(entries, len(entries)):  # noqa: S311
-                if part == PART:
+            for entry, subject, running in random.Random(number).sample(entries, len(entries)):  # noqa: S311
+                if entry != LIMITS:
                     # Who has waited for the others is cold again: Spark ends Python workers that are idle for a minute.
                     take(bench.services, subject, running, bench.warm_up)
                 taken = take(bench.services, subject, running, bench.topic)
                 per_second = f"{taken.rows_per_second:,.0f} rows/s"
                 bench.say(f"round {number + 1} of {bench.rounds}, {subject.title}: {per_second}")
-                yield from describe_taken(part, subject.name, taken)
+                yield from describe_taken(entry, subject.name, taken)
 
 
 def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
@@ -78,7 +84,7 @@ def _write_copy_file(bench: Bench) -> Path:
     contender = batchledger.describe("exactly_once", bench.topic.records)
     with contender.start(bench.services) as running:
         order = new_order(contender.subject, bench.topic)
-        with fresh_table(bench.services.dsn, order.table):
+        with fresh_table(bench.services.dsn, order.target):
             running.prepare(order)
             running.begin(order)
             running.finish()
@@ -87,7 +93,7 @@ def _write_copy_file(bench: Bench) -> Path:
 
 
 def _copy_out(bench: Bench, order: Order, file: Path) -> None:
-    statement = sql.SQL("copy {} to stdout (format binary)").format(identify(order.table))
+    statement = sql.SQL("copy {} to stdout (format binary)").format(identify(order.target))
     with (
         psycopg.connect(bench.services.dsn) as connection,
         file.open("wb") as written,

@@ -1,6 +1,7 @@
-"""Structured Streaming as its manual has it: trigger AvailableNow, foreachBatch, JDBC append. Run by spark-submit.
+"""Structured Streaming as its manual has it, trigger AvailableNow, into what an order names. Run by spark-submit.
 
-The rows of each of the four partitions are a transaction of their own, and the checkpoint is written after them.
+A table is written to by foreachBatch and JDBC append: the rows of each of the four partitions are a transaction of
+their own, and the checkpoint is written after them. Topics and Iceberg tables are written to by the sinks of their own.
 """
 
 import json
@@ -9,11 +10,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
-from bench.orders import CHECKPOINTS_VARIABLE, DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
-from bench.target import SCHEMA
+from bench.orders import (
+    CATALOG,
+    CHECKPOINTS_VARIABLE,
+    DSN_VARIABLE,
+    KAFKA_VARIABLE,
+    NAMESPACE,
+    SPARK_SETTINGS_VARIABLE,
+    Order,
+    Sink,
+    serve,
+)
+from bench.targets.table import SCHEMA
 
 PARTITIONS = 4
 # As Batchledger's own reads are tuned.
@@ -23,32 +35,80 @@ KAFKA_OPTIONS = {
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
     "kafka.fetch.max.wait.ms": "10",
 }
+# As Batchledger's own producer is tuned.
+PRODUCER_OPTIONS = {
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "20",
+    "kafka.batch.size": str(1024 * 1024),
+    "kafka.buffer.memory": str(128 * 1024 * 1024),
+}
+PROVENANCE = ("_topic", "_partition", "_offset", "_timestamp")
 
 
 def drain(order: Order) -> Mapping[str, float]:
     """Trigger again and again until the checkpoint has every partition at its end."""
-    spark = SparkSession.builder.getOrCreate()
     checkpoint = Path(os.environ[CHECKPOINTS_VARIABLE], order.name)
-    jdbc = _jdbc_options(order.table)
+    rows = _read(order)
+    while not _is_drained(checkpoint, order):
+        _start(rows, order, checkpoint).awaitTermination()
+    return {}
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        rows.withColumn("_batch_id", F.lit(batch_id).cast("long")).write.format("jdbc").options(**jdbc).mode(
-            "append"
-        ).save()
 
+def _read(order: Order) -> DataFrame:
     source = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "subscribe": order.topic, **KAFKA_OPTIONS}
-    read = spark.readStream.format("kafka").options(startingOffsets="earliest", **source).load()
-    rows = read.select(
+    read = _session().readStream.format("kafka").options(startingOffsets="earliest", **source).load()
+    return read.select(
         F.from_json(F.col("value").cast("string"), order.settings["schema"]).alias("record"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
-    ).select("record.*", "_topic", "_partition", "_offset", "_timestamp")
-    while not _is_drained(checkpoint, order):
-        query = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
-        query.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
-    return {}
+    ).select("record.*", *PROVENANCE)
+
+
+def _start(rows: DataFrame, order: Order, checkpoint: Path) -> StreamingQuery:
+    match order.sink:
+        case Sink.POSTGRES:
+            jdbc = _jdbc_options(order.target)
+
+            def append(batch: DataFrame, batch_id: int) -> None:
+                numbered = batch.withColumn("_batch_id", F.lit(batch_id).cast("long"))
+                numbered.write.format("jdbc").options(**jdbc).mode("append").save()
+
+            writer = rows.writeStream.foreachBatch(append)
+        case Sink.KAFKA:
+            address = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "topic": order.target}
+            writer = _as_records(rows, order).writeStream.format("kafka").options(**address, **PRODUCER_OPTIONS)
+        case Sink.ICEBERG:
+            # These sinks are not told the number of a batch.
+            numbered = rows.withColumnRenamed("_partition", "_kafka_partition").withColumn("_batch_id", F.lit(0))
+            writer = numbered.writeStream.format("iceberg").outputMode("append")
+    writer = writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))
+    if order.sink is Sink.ICEBERG:
+        return writer.toTable(f"{CATALOG}.{NAMESPACE}.{order.target}")
+    return writer.start()
+
+
+def _as_records(rows: DataFrame, order: Order) -> DataFrame:
+    """The columns that the Kafka sink takes."""
+    fields = [each for each in rows.columns if each not in PROVENANCE]
+    header_by_name = {
+        "_topic": F.col("_topic"),
+        "_partition": F.col("_partition"),
+        "_offset": F.col("_offset"),
+        "_timestamp": F.unix_millis("_timestamp"),
+        "_batch_id": F.lit(0),
+    }
+    headers = [_header(name, value) for name, value in header_by_name.items()]
+    return rows.select(
+        F.col(order.settings["key"]).cast("string").alias("key"),
+        F.to_json(F.struct(*fields)).alias("value"),
+        F.array(*headers).alias("headers"),
+    )
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def _jdbc_options(table: str) -> dict[str, str]:
@@ -75,9 +135,14 @@ def _is_drained(checkpoint: Path, order: Order) -> bool:
     return all(reached.get(str(partition), 0) >= end for partition, end in order.end_by_partition.items())
 
 
+def _session() -> SparkSession:
+    """The settings of the lake's catalog hold a password, and so are in no file."""
+    return SparkSession.builder.config(map=json.loads(os.environ.get(SPARK_SETTINGS_VARIABLE, "{}"))).getOrCreate()
+
+
 if __name__ == "__main__":
     # The bench has used Spark Connect before, and its environment says so.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     # Before the first order: a warm program has its session.
-    SparkSession.builder.getOrCreate()
+    _session()
     serve(drain)

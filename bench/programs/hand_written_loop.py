@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from psycopg import sql
 
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
-from bench.target import identify
+from bench.targets.table import identify
 
 RECORDS_PER_COMMIT = 10_000
 TYPES = ("text", "int4", "int8", "float8", "text", "text", "int4", "int8", "timestamptz", "int8")
@@ -57,7 +57,7 @@ def _copy(
     """Write the records of one poll; return the next offset of the partitions among them."""
     loads, to_moment, topic = orjson.loads, datetime.fromtimestamp, order.topic
     next_offsets: dict[int, int] = {}
-    with connection.cursor().copy(COPY.format(identify(order.table))) as copy:
+    with connection.cursor().copy(COPY.format(identify(order.target))) as copy:
         copy.set_types(TYPES)
         write_row = copy.write_row
         for message in messages:

@@ -13,7 +13,7 @@ from psycopg import sql
 from pyarrow import json as arrow_json
 
 from bench.orders import COPY_FILE_VARIABLE, DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
-from bench.target import identify
+from bench.targets.table import identify
 
 RECORDS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 1024 * 1024
@@ -58,7 +58,7 @@ def parse_with_arrow(_: Order) -> None:
 
 def copy(order: Order) -> None:
     """COPY a file that holds every row in PostgreSQL's own binary format."""
-    statement = sql.SQL("copy {} from stdin (format binary)").format(identify(order.table))
+    statement = sql.SQL("copy {} from stdin (format binary)").format(identify(order.target))
     with (
         psycopg.connect(os.environ[DSN_VARIABLE]) as connection,
         Path(os.environ[COPY_FILE_VARIABLE]).open("rb") as file,

@@ -4,12 +4,12 @@ import pytest
 import typer
 
 from bench.__main__ import PARTS, PARTS_IF_SMALL, Scale, Settings, choose_parts
-from bench.orders import Order
+from bench.orders import Order, Sink
 from bench.records import describe
 
 
 def test_order_survives_the_way_to_the_program() -> None:
-    order = Order("loop_1", "orders", "loop_1", {0: 10, 3: 7}, {"delivery": "exactly_once"})
+    order = Order("loop_1", "orders", "loop_1", {0: 10, 3: 7}, {"delivery": "exactly_once"}, Sink.KAFKA)
     assert Order.from_json(order.to_json()) == order
     assert order.records == 17
 

@@ -53,6 +53,20 @@ def test_table_says_what_was_left_out() -> None:
     assert "Left out of this run: kills." in to_markdown(FIGURES, judge(FIGURES), TITLES, ABOUT)
 
 
+def test_other_sinks_have_a_table_of_their_own_in_which_peers_follow_one_another() -> None:
+    titles = {"into_kafka": "Batchledger into Kafka", "streaming_into_kafka": "Structured Streaming into Kafka"}
+    found = [Figure("sinks", each, "rows_per_second", (50_000.0,)) for each in reversed(titles)]
+    steps = [Figure("sinks", "into_kafka", f"{each}_seconds", (2.0,)) for each in ("stage", "publish")]
+    lines = to_markdown(Figures((*FIGURES.all, *found, *steps)), [], TITLES | titles, ABOUT).splitlines()
+    heading = next(number for number, line in enumerate(lines) if line.startswith("| into another sink |"))
+    assert [line.split(" |")[0] for line in lines[heading + 2 : heading + 4]] == [
+        f"| {each}" for each in titles.values()
+    ]
+    assert "| publish | 2.00 s |" in lines
+
+
 def test_picture_is_drawn_of_whatever_figures_there_are(tmp_path: Path) -> None:
-    draw(FIGURES, TITLES, ABOUT, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    other_sinks = Figures((Figure("sinks", "into_kafka", "rows_per_second", (50_000.0,)),))
+    for number, figures in enumerate((FIGURES, other_sinks, Figures(FIGURES.all + other_sinks.all))):
+        draw(figures, TITLES | {"into_kafka": "Batchledger into Kafka"}, ABOUT, tmp_path / f"{number}.png")
+        assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")

@@ -1,7 +1,7 @@
-"""The table that every contender writes to, and what is asked of it: how much of a topic it holds, and when."""
+"""The table that is written to, and what is asked of it: how much of a topic it holds, and when."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
@@ -70,11 +70,25 @@ def compare(dsn: str, table: str, records: int) -> Copies:
     return Copies(lost=records - distinct, doubled=rows - distinct)
 
 
-def read_digest(dsn: str, table: str) -> str:
-    """Return what is the same for two tables with the same rows, in whatever order."""
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute(sql.SQL(DIGEST).format(identify(table))).fetchone()
-        return str(row[0]) if row else ""
+@dataclass(frozen=True)
+class Tables:
+    """See the role."""
+
+    dsn: str = field(repr=False)
+
+    def fresh(self, name: str) -> AbstractContextManager[object]:
+        """See the role."""
+        return fresh_table(self.dsn, name)
+
+    def count_rows(self, name: str) -> int:
+        """See the role."""
+        return count_rows(self.dsn, name)
+
+    def read_digest(self, name: str) -> str:
+        """See the role."""
+        with psycopg.connect(self.dsn) as connection:
+            row = connection.execute(sql.SQL(DIGEST).format(identify(name))).fetchone()
+            return str(row[0]) if row else ""
 
 
 @dataclass

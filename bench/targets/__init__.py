@@ -1,0 +1,1 @@
+"""Where rows go: a module for each kind of target. All of them know the role of ``target``."""

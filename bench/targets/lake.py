@@ -1,0 +1,90 @@
+"""The Iceberg table that is written to, in a catalog of the same PostgreSQL, files in a local folder.
+
+It is neither partitioned nor sorted, so that nobody has to shuffle.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from sqlalchemy import make_url
+
+from batchledger.connections import lake_catalog, load_connection
+from batchledger.iceberg.catalog import LakeCatalog
+from bench.orders import CATALOG, NAMESPACE
+from bench.targets.target import digest
+
+# Iceberg keeps the name _partition for itself.
+SCHEMA = pa.schema(
+    {
+        "message_id": pa.string(),
+        "device_id": pa.int32(),
+        "seq": pa.int64(),
+        "amount": pa.float64(),
+        "note": pa.string(),
+        "_topic": pa.string(),
+        "_kafka_partition": pa.int32(),
+        "_offset": pa.int64(),
+        "_timestamp": pa.timestamp("us", "UTC"),
+        "_batch_id": pa.int64(),
+    }
+)
+CONTENT = tuple(each for each in SCHEMA.names if each != "_batch_id")
+
+
+@dataclass(frozen=True)
+class LakeTables:
+    """See the role."""
+
+    catalog: LakeCatalog
+
+    @contextmanager
+    def fresh(self, name: str) -> Iterator[None]:
+        """See the role. Without an empty snapshot there would be nothing that a publication could be compared with."""
+        with suppress(NamespaceAlreadyExistsError):
+            self.catalog.opened.create_namespace(NAMESPACE)
+        self.catalog.opened.create_table((NAMESPACE, name), SCHEMA).append(SCHEMA.empty_table())
+        try:
+            yield
+        finally:
+            self.catalog.opened.purge_table((NAMESPACE, name))
+            self.catalog.rest()
+
+    def count_rows(self, name: str) -> int:
+        """See the role. The rows of the files, not what their lists say."""
+        return int(self._read(name, ("_offset",)).num_rows)
+
+    def read_digest(self, name: str) -> str:
+        """See the role."""
+        rows = self._read(name, CONTENT)
+        return digest(zip(*(rows[each].to_pylist() for each in CONTENT), strict=True))
+
+    def _read(self, name: str, columns: tuple[str, ...]) -> pa.Table:
+        return self.catalog.opened.load_table((NAMESPACE, name)).scan(selected_fields=columns).to_arrow()
+
+
+def find_catalog() -> LakeCatalog:
+    """Return the catalog of the services, as Batchledger finds it."""
+    return LakeCatalog(*lake_catalog(load_connection(CATALOG)))
+
+
+def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
+    """Return what a Spark session has to be told to find the same tables under the same name."""
+    address = make_url(catalog.properties["uri"])
+    settings = {
+        "type": "jdbc",
+        "jdbc.schema-version": "V1",
+        "uri": f"jdbc:postgresql://{address.host}:{address.port}/{address.database}",
+        "jdbc.user": address.username or "",
+        "jdbc.password": address.password or "",
+        "warehouse": catalog.properties["warehouse"],
+        # Otherwise Spark goes on with the state of a table that it has seen first.
+        "cache-enabled": "false",
+    }
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{name}": value for name, value in settings.items()},
+    }
