@@ -1,4 +1,4 @@
-# Spark and Airflow of docker-compose.yaml: the locked packages, the Kafka source's jars, and the project.
+# Spark and Airflow of docker-compose.yaml: the locked packages, Spark's jars, and the project.
 FROM python:3.11-slim-bookworm
 
 RUN apt-get update \

@@ -1,4 +1,7 @@
-"""Removes every day what runs have left behind: orphaned staging, expired message keys and quarantine, old results."""
+"""Removes every day what runs have left behind: orphaned staging, expired message keys and quarantine, old results.
+
+Iceberg tables are kept fit with it.
+"""
 
 from datetime import timedelta
 
@@ -15,10 +18,10 @@ from batchledger import airflow_tasks
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
     tags=["batchledger", "upkeep"],
-    description="Removes orphaned staging, expired message keys and quarantine, and old results; bounded",
+    description="Removes orphaned staging, expired keys and quarantine, and old results; keeps Iceberg tables fit",
 )
 def housekeeping() -> None:
-    """One bounded pass over the ledgers of all pipelines."""
+    """One bounded pass over the ledgers of all pipelines, and one over their sinks."""
 
     @task
     def tidy() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from batchledger.iceberg.catalog import spark_settings
 from batchledger.stack.jars import fetch_jars, pyspark_folder
 from batchledger.stack.machine import HOST
 from batchledger.stack.spark_connect import CONSUMER_CACHES, JAVA_OPTIONS
@@ -18,7 +19,7 @@ from bench.process import kill_group, run_program, spawn
 from bench.programs import __file__ as programs
 from bench.records import KEY, SCHEMA
 from bench.services import Services
-from bench.targets.lake import find_catalog, spark_settings
+from bench.targets.lake import find_catalog
 
 COLD_SECONDS = 300
 NAME_AND_TITLE_BY_SINK = {

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
-from sqlalchemy import make_url
 
 from batchledger.connections import lake_catalog, load_connection
 from batchledger.iceberg.catalog import LakeCatalog
@@ -68,23 +67,3 @@ class LakeTables:
 def find_catalog() -> LakeCatalog:
     """Return the catalog of the services, as Batchledger finds it."""
     return LakeCatalog(*lake_catalog(load_connection(CATALOG)))
-
-
-def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
-    """Return what a Spark session has to be told to find the same tables under the same name."""
-    address = make_url(catalog.properties["uri"])
-    settings = {
-        "type": "jdbc",
-        "jdbc.schema-version": "V1",
-        "uri": f"jdbc:postgresql://{address.host}:{address.port}/{address.database}",
-        "jdbc.user": address.username or "",
-        "jdbc.password": address.password or "",
-        "warehouse": catalog.properties["warehouse"],
-        # Otherwise Spark goes on with the state of a table that it has seen first.
-        "cache-enabled": "false",
-    }
-    prefix = f"spark.sql.catalog.{catalog.name}"
-    return {
-        prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{name}": value for name, value in settings.items()},
-    }

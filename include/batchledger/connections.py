@@ -80,14 +80,22 @@ def postgres_dsn(connection: Connection) -> str:
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
 
 
-def lake_catalog(connection: Connection) -> tuple[str, dict[str, str]]:
-    """Return the name of an Iceberg catalog, and the properties by which PyIceberg opens it.
+def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
 
     The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
     ``warehouse``, those of object stores. Where the catalog is, and who logs in there, the connection's fields say. The
-    catalog has the name of the connection, unless ``catalog`` in the extra says another one.
+    catalog has the name of the connection, unless ``catalog`` in the extra says another one; ``spark`` there is an
+    object with the properties of Spark's catalog that are not the same.
     """
     _require_type(connection, "iceberg")
+    spark = connection.extra.get("spark", {})
+    if not isinstance(spark, dict):
+        raise ConfigurationError(
+            f"connection {connection.connection_id} has {spark!r} as spark in its extra; an object with properties of "
+            "Spark's catalog is needed there.",
+            connection=connection.connection_id,
+        )
     properties = {name: str(value) for name, value in connection.extra.items() if not isinstance(value, dict)}
     name = properties.pop("catalog", connection.connection_id)
     match properties.setdefault("type", "sql"):
@@ -116,7 +124,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str]]:
                 "and glue.",
                 connection=connection.connection_id,
             )
-    return name, properties
+    return name, properties, {name: str(value) for name, value in spark.items()}
 
 
 def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> dict[str, str]:

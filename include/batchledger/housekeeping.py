@@ -7,7 +7,7 @@ at-most-once publication writes the rows of a batch after it was published.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -25,6 +25,10 @@ class Leftover(StrEnum):
     VALIDATION = "validation"
     AUDIT = "audit result"
     INCIDENT = "incident"
+    BRANCH = "branch"
+    SNAPSHOT = "snapshot"
+    SMALL_FILE = "small file"
+    ORPHANED_FILE = "orphaned file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True)
 class StagingTable:
-    """A table of one attempt, ``b17_a2_rows``. ``known`` is None when the ledger has no such batch."""
+    """A table of one attempt, ``b17_a2_rows``, or what else it has staged. ``known``: None without such a batch."""
 
     name: str
     batch_id: int
@@ -137,13 +141,26 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """What one run did to the ledger of one database; ``unknown`` are staging tables that it leaves to a person."""
+    """What one run did to the ledger of one database, or to one sink.
 
-    pipelines: Sequence[str]
+    ``unknown`` is staging that it leaves to a person; ``left_out`` says what it could not do, and why.
+    """
+
+    pipelines: Sequence[str] = field(default_factory=tuple)
     removals: Sequence[Removal] = field(default_factory=tuple)
     unknown: Sequence[str] = field(default_factory=tuple)
+    left_out: Sequence[str] = field(default_factory=tuple)
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is left for the next run."""
         return all(each.is_complete for each in self.removals)
+
+    def and_also(self, more: "Housekeeping") -> "Housekeeping":
+        """Return this together with what was done to a sink of the same pipelines."""
+        return replace(
+            self,
+            removals=(*self.removals, *more.removals),
+            unknown=(*self.unknown, *more.unknown),
+            left_out=(*self.left_out, *more.left_out),
+        )

@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -13,7 +14,7 @@ from batchledger.conditions import find_conditions
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.errors import BatchledgerError, UnsettledError
 from batchledger.health import describe_duration, survey
-from batchledger.housekeeping import Housekeeping, Keeping, choose_forgetting, find_orphaned
+from batchledger.housekeeping import Housekeeping, Keeping, Removal, choose_forgetting, find_orphaned
 from batchledger.ledger.audits import find_window, load_work, store_audit
 from batchledger.ledger.history import load_published_history
 from batchledger.ledger.housekeeping import PostgresHousekeeping
@@ -21,7 +22,7 @@ from batchledger.ledger_audit import AuditLimits, LedgerAudit, Question, find_ow
 from batchledger.ports import Sink
 from batchledger.proof import prove
 from batchledger.window import Coverage, Window
-from batchledger.wiring import build_alerting, build_platform, ledger_dsn, verify_pipeline
+from batchledger.wiring import build_alerting, build_platform, build_sink, ledger_dsn, verify_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +66,11 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
 
 
 def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
-    """Remove what is left behind in the ledger of every pipeline file; a dry run only says what it would remove.
+    """Remove what is left behind in ledger and sink of every pipeline file; a dry run only says what it would remove.
 
-    A file that is refused is left out, and nothing of its quarantine is removed. When a ledger does not answer, the
-    others are done first. Raises ServiceUnavailableError.
+    A file that is refused is left out, and nothing of its quarantine is removed. When a ledger, or what a sink needs,
+    does not answer, the others are done first. Raises ServiceUnavailableError, and ConfigurationError because of a
+    connection of a sink.
     """
     pipelines_by_dsn: dict[str, list[PipelineConfig]] = defaultdict(list)
     failures: list[BatchledgerError] = []
@@ -82,9 +84,17 @@ def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
     for dsn, pipelines in pipelines_by_dsn.items():
         keeps = {each.name: each.quarantine.keep for each in pipelines if each.quarantine}
         try:
-            done.append(tidy(PostgresHousekeeping(dsn, is_dry_run), [each.name for each in pipelines], keeps))
+            kept = tidy(PostgresHousekeeping(dsn, is_dry_run), [each.name for each in pipelines], keeps)
         except BatchledgerError as error:
             failures.append(error)
+            continue
+        for pipeline in pipelines:
+            try:
+                kept = kept.and_also(tidy_sink(build_sink(pipeline, dsn), is_dry_run=is_dry_run))
+            except BatchledgerError as error:
+                logger.warning("the sink of %s was not tidied: %s", pipeline.name, error)
+                failures.append(error)
+        done.append(kept)
     if failures:
         raise failures[0]
     return done
@@ -113,20 +123,28 @@ def tidy(
         removals.append(house.strip_validations(pipeline, kept.validations))
         removals.append(house.forget_audits(pipeline, found.now - kept.audits, found.now - kept.passed_audits))
         removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
-    for each in removals:
-        if each.count:
-            logger.info(
-                "%s %s of %s: %d",
-                "would remove" if house.is_dry_run else "removed",
-                each.kind,
-                each.subject,
-                each.count,
-            )
     return Housekeeping(
         tuple(pipelines),
-        tuple(each for each in removals if each.count or not each.is_complete),
+        _log(removals, house.is_dry_run),
         tuple(each.name for each in found.tables if each.is_unknown),
     )
+
+
+def tidy_sink(sink: Sink, *, is_dry_run: bool) -> Housekeeping:
+    """Remove what is left behind in a sink. Raises what the sink raises."""
+    done = sink.tidy(is_dry_run=is_dry_run)
+    for each in done.left_out:
+        logger.warning("%s", each)
+    return replace(done, removals=_log(done.removals, is_dry_run))
+
+
+def _log(removals: Sequence[Removal], is_dry_run: bool) -> tuple[Removal, ...]:
+    """Log what was removed; return what is worth telling."""
+    for each in removals:
+        if each.count:
+            verb = "would remove" if is_dry_run else "removed"
+            logger.info("%s %s of %s: %d", verb, each.kind, each.subject, each.count)
+    return tuple(each for each in removals if each.count or not each.is_complete)
 
 
 def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:

@@ -49,7 +49,7 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Remove staging of attempts that are over, expired message keys and quarantine, and old validations and audits.
 
     Never what an open batch needs, and a bounded number at a time: it is safe beside runs, and what is left the next
-    one takes.
+    one takes. Of Iceberg tables also branches of such attempts and old states; small files are written together.
     """
     from batchledger.upkeep import keep_house
 

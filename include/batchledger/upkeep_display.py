@@ -57,10 +57,10 @@ def _show_removals(done: Housekeeping, title: str) -> None:
     if not counts:
         print_out("Nothing is left behind.")
     else:
-        table = new_table(title, "what", "pipeline", "count", "left")
-        for (kind, pipeline), count in counts.items():
-            note = "the rest is for the next run" if (kind, pipeline) in left else ""
-            table.add_row(kind, pipeline, f"{count:,}", note)
+        table = new_table(title, "what", "of", "count", "left")
+        for (kind, subject), count in counts.items():
+            note = "the rest is for the next run" if (kind, subject) in left else ""
+            table.add_row(kind, subject, f"{count:,}", note)
         print_out(table)
         size_bytes = sum(each.size_bytes or 0 for each in done.removals)
         if size_bytes:
@@ -68,6 +68,8 @@ def _show_removals(done: Housekeeping, title: str) -> None:
     if done.unknown:
         names = ", ".join(done.unknown[:20])
         print_out(Text(f"Left alone, because this ledger knows no such attempt: {names}.", "yellow"))
+    for line in done.left_out:
+        print_out(Text(line, "yellow"))
 
 
 def _audit_as_json(audit: LedgerAudit) -> dict[str, object]:
@@ -97,6 +99,7 @@ def _housekeeping_as_json(done: Housekeeping, is_dry_run: bool) -> dict[str, obj
         "is_dry_run": is_dry_run,
         "removed": list(done.removals),
         "unknown_staging": list(done.unknown),
+        "left_out": list(done.left_out),
         "is_complete": done.is_complete,
     }
 

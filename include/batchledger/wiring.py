@@ -2,9 +2,9 @@
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -78,14 +78,14 @@ def build_platform(
     kafka = kafka_options(load_connection(pipeline.source.connection))
     dsn = ledger_dsn(pipeline)
     evidence = PostgresEvidence(dsn)
-    sink = _build_sink(pipeline, dsn)
+    sink = build_sink(pipeline, dsn)
 
     def make_stager() -> Stager:
         # Imported here because Spark costs seconds that the other steps need not pay.
         from batchledger.spark.stager import SparkStager
 
         return SparkStager(
-            open_session=open_session or _connect_session(pipeline),
+            open_session=open_session or _connect_session(pipeline, pipeline.spark),
             source_options=to_spark_options(kafka, pipeline.source.options),
             columns=pipeline.source.columns,
             transform=pipeline.transform,
@@ -135,7 +135,7 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     return prove(
         pipeline.name,
         partial(load_published_history, dsn, pipeline.name),
-        partial(_build_sink(pipeline, dsn).count_target, pipeline.name),
+        partial(build_sink(pipeline, dsn).count_target, pipeline.name),
         pipeline.sink.sink_mode,
     )
 
@@ -228,7 +228,8 @@ def _airflow_url() -> str | None:
     return conf.get("api", "base_url", fallback=None) or None
 
 
-def _build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
+def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
+    """Build the sink of a pipeline, with its staging in the database of the ledger; opens nothing yet."""
     match pipeline.sink:
         case PostgresSinkConfig() as sink:
             return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
@@ -250,7 +251,9 @@ def _build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             catalog = LakeCatalog(*lake_catalog(load_connection(sink.catalog)))
             return LakeSink(
                 dsn,
-                IcebergTable(catalog, tuple(sink.table.split(".")), sink.partitions),
+                IcebergTable(
+                    catalog, tuple(sink.table.split(".")), sink.partitions, partial(_lend_maintenance, pipeline, sink)
+                ),
                 pipeline.deduplication,
                 sink.upsert,
                 pipeline.numbering,
@@ -270,7 +273,20 @@ def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
     return PipelineChecks(pipeline.requested_checks, pipeline.folder)
 
 
-def _connect_session(pipeline: PipelineConfig) -> OpenSession:
+@contextmanager
+def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Iterator[SparkSession | None]":
+    """Lend a session to maintain tables of a catalog; None where the pipeline has spark-submit, which keeps none.
+
+    It is not that of the stage step: a session keeps the catalog that it has seen first under a name, and its login.
+    """
+    if load_connection(pipeline.spark).type == "spark":
+        yield None
+        return
+    with _connect_session(pipeline, f"{pipeline.spark}/{sink.catalog}")() as session:
+        yield session
+
+
+def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
     from batchledger.spark.session import open_connect_session
@@ -279,7 +295,7 @@ def _connect_session(pipeline: PipelineConfig) -> OpenSession:
     if connection.type != "spark_connect":
         raise _wrong_spark_type(connection)
     url = SparkConnectHook(conn_id=pipeline.spark).get_connection_url()
-    return partial(open_connect_session, url, pipeline.spark)
+    return partial(open_connect_session, url, name)
 
 
 def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:

@@ -1,6 +1,7 @@
 """A ledger in a real PostgreSQL whose sink is an Iceberg table, in a catalog of that database and a local folder."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake
 
 CATALOG = "lake"
+OpenSession = Callable[[], AbstractContextManager[Any]]
 
 
 @cache
@@ -46,6 +48,7 @@ class LakeWarehouse(PostgresWarehouse):
 
     folder: Path = Path()
     other: LakeCatalog | None = None
+    open_session: OpenSession = nullcontext
 
     @property
     def lake_catalog(self) -> LakeCatalog:
@@ -61,7 +64,7 @@ class LakeWarehouse(PostgresWarehouse):
 
     @property
     def lake_table(self) -> IcebergTable:
-        return IcebergTable(self.lake_catalog, (self.schema, "orders"))
+        return IcebergTable(self.lake_catalog, (self.schema, "orders"), open_session=self.open_session)
 
     @property
     def sink(self) -> LakeSink:  # type: ignore[override]  # One over the same database.
@@ -99,8 +102,13 @@ class LakeWarehouse(PostgresWarehouse):
         self.lake_catalog.rest()
 
 
-def open_lake(dsn: str, folder: Path, other: LakeCatalog | None = None) -> Iterator[LakeWarehouse]:
-    """Lend a warehouse whose sink is a table in that folder, or of another catalog."""
-    warehouse = LakeWarehouse(dsn, folder=folder, other=other)
+def open_lake(
+    dsn: str, folder: Path, other: LakeCatalog | None = None, open_session: OpenSession = nullcontext
+) -> Iterator[LakeWarehouse]:
+    """Lend a warehouse whose sink is a table in that folder, or of another catalog.
+
+    It is maintained by a session of Spark if there is one.
+    """
+    warehouse = LakeWarehouse(dsn, folder=folder, other=other, open_session=open_session)
     yield warehouse
     warehouse.drop()

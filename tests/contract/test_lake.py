@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetSnapshotRefUpdate
 from sqlalchemy.exc import OperationalError
 
 from batchledger.batch import Attempt, BatchState, Lane
@@ -169,6 +170,15 @@ def test_newest_commit_and_what_was_before_it_are_tagged_and_no_others(lake: Lak
         tags.append({name for name, ref in lake.table.metadata.refs.items() if ref.snapshot_ref_type == "tag"})
         assert tags[-1] == {tag_of(attempt.batch), tag_before(attempt.batch)}
     assert len(lake.read_target()) == len(FIRST) + len(SECOND)
+
+
+def test_how_long_the_owner_lets_the_table_keep_its_states_stays_as_it_is(lake: LakeWarehouse) -> None:
+    life.take_to_published(lake, FIRST)
+    head = lake.table.metadata.refs["main"].snapshot_id
+    kept = {"ref-name": "main", "type": "branch", "snapshot-id": head, "min-snapshots-to-keep": 7}
+    lake.catalog.commit_table(lake.table, (), (SetSnapshotRefUpdate.model_validate(kept),))
+    life.take_to_published(lake, SECOND)
+    assert lake.table.metadata.refs["main"].min_snapshots_to_keep == 7
 
 
 def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(

@@ -302,3 +302,13 @@ def test_check_of_a_first_publication_needs_no_target(warehouse: Warehouse) -> N
     with warehouse.ledger.publication(attempt) as publication:
         warehouse.sink.check(publication)
     assert life.publish(warehouse, attempt) == 3
+
+
+def test_tidying_takes_nothing_from_readers_nor_from_an_open_batch(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
+    for is_dry_run in (True, False):
+        done = warehouse.sink.tidy(is_dry_run=is_dry_run)
+        assert sum(each.count for each in done.removals) == 0
+    assert life.publish(warehouse, attempt) == len(SECOND)
+    assert life.target_coordinates(warehouse) == sorted(life.rows_of([FIRST, SECOND]))

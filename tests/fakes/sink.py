@@ -19,6 +19,7 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
+from batchledger.housekeeping import Housekeeping
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
@@ -326,6 +327,10 @@ class MemorySink:
         """See the port."""
         with self.database.transaction() as tables:
             tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
+        """See the port."""
+        return Housekeeping()
 
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """See the port."""

@@ -1,4 +1,4 @@
-"""Connections of Iceberg catalogs: what they say, what is refused, and what has to be installed for them."""
+"""Connections of Iceberg catalogs: what they say to PyIceberg and to Spark, what is refused, what is missing."""
 
 import sys
 from typing import Any
@@ -7,8 +7,10 @@ import pytest
 
 from batchledger.connections import Connection, lake_catalog
 from batchledger.errors import ConfigurationError
-from batchledger.iceberg.catalog import LakeCatalog
+from batchledger.iceberg.catalog import LakeCatalog, spark_settings
 from batchledger.iceberg.table import IcebergTable
+
+SPARK = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def iceberg(**fields: Any) -> Connection:
@@ -65,3 +67,61 @@ def test_library_that_a_catalog_needs_is_named_where_it_is_not_installed(
         ConfigurationError, match=rf"catalog lake cannot be opened: .*pip install 'pyiceberg\[{kind}\]'"
     ):
         IcebergTable(catalog, ("shop", "orders")).identify()
+
+
+def settings_of(**connection: Any) -> dict[str, str]:
+    """What Spark is told of a connection ``lake``."""
+    return spark_settings(LakeCatalog(*lake_catalog(Connection("lake", "iceberg", **connection))))
+
+
+def test_catalog_in_a_database_is_a_jdbc_catalog_in_spark_with_the_same_login() -> None:
+    assert settings_of(
+        host="db",
+        port=5433,
+        login="ana",
+        password="p@ss/word",  # noqa: S106 (nobody's)
+        schema="catalog",
+        extra={"warehouse": "file:///lake"},
+    ) == {
+        "spark.sql.catalog.lake": SPARK,
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": "jdbc:postgresql://db:5433/catalog",
+        "spark.sql.catalog.lake.jdbc.user": "ana",
+        "spark.sql.catalog.lake.jdbc.password": "p@ss/word",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.catalog.lake.warehouse": "file:///lake",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+    }
+
+
+def test_other_catalogs_keep_their_properties_and_what_differs_in_spark_the_extra_says() -> None:
+    extra = {
+        "type": "rest",
+        "catalog": "shop",
+        "s3.endpoint": "http://localhost:9000",
+        "spark": {"s3.endpoint": "http://minio:9000", "client.region": "eu"},
+    }
+    assert settings_of(host="http://catalog:8181", extra=extra) == {
+        "spark.sql.catalog.shop": SPARK,
+        "spark.sql.catalog.shop.type": "rest",
+        "spark.sql.catalog.shop.uri": "http://catalog:8181",
+        "spark.sql.catalog.shop.s3.endpoint": "http://minio:9000",
+        "spark.sql.catalog.shop.client.region": "eu",
+        "spark.sql.catalog.shop.cache-enabled": "false",
+    }
+
+
+def test_what_is_meant_for_spark_is_not_told_to_pyiceberg() -> None:
+    extra = {"type": "glue", "spark": {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}}
+    name, properties, spark = lake_catalog(Connection("lake", "iceberg", extra=extra))
+    assert (name, properties, spark) == ("lake", {"type": "glue"}, extra["spark"])
+
+
+def test_spark_in_the_extra_that_is_no_object_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="an object with properties of Spark's catalog is needed"):
+        lake_catalog(Connection("lake", "iceberg", extra={"spark": "s3.endpoint=x"}))
+
+
+def test_login_of_the_catalog_is_in_no_text_of_it() -> None:
+    catalog = LakeCatalog("lake", {"uri": "secret"}, {"jdbc.password": "secret"})
+    assert "secret" not in repr(catalog)

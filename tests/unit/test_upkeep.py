@@ -1,6 +1,8 @@
 """What the audit task and both commands make of what was found: exit codes, what is told, and what fails the task."""
 
 import json
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -106,12 +108,13 @@ def test_housekeeping_says_what_it_removed_what_is_left_and_what_it_does_not_kno
         Removal(Leftover.STAGING, "b1_a1_rows", 1, size_bytes=3 * 2**20),
         Removal(Leftover.STAGING, "b1_a1_visible", 1, size_bytes=2**20),
         Removal(Leftover.MESSAGE_KEY, "orders", 5_000_000, is_complete=False),
+        Removal(Leftover.SMALL_FILE, "table lake.shop.orders", 1_234),
     )
     asked = []
 
     def keep(*, is_dry_run: bool) -> list[Housekeeping]:
         asked.append(is_dry_run)
-        return [Housekeeping(("orders",), removals, ("b99_a1_rows",))]
+        return [Housekeeping(("orders",), removals, ("b99_a1_rows",), ("table lake.shop.clicks is not maintained.",))]
 
     monkeypatch.setattr(upkeep, "keep_house", keep)
     done = CliRunner().invoke(cli.app, ["housekeeping"])
@@ -120,15 +123,32 @@ def test_housekeeping_says_what_it_removed_what_is_left_and_what_it_does_not_kno
     assert "the rest is for the next run" in done.stdout
     assert "4.0 MiB of staging are free" in done.stdout
     assert "knows no such attempt: b99_a1_rows" in done.stdout
+    assert re.search(r"small file\W+table lake.shop.orders\W+1,234", done.stdout)
+    assert "lake.shop.clicks is not maintained" in done.stdout
     (ledger,) = json.loads(CliRunner().invoke(cli.app, ["housekeeping", "--dry-run", "--json"]).stdout)
-    assert (ledger["is_dry_run"], ledger["is_complete"], len(ledger["removed"])) == (True, False, 3)
+    assert (ledger["is_dry_run"], ledger["is_complete"], len(ledger["removed"])) == (True, False, 4)
+    assert ledger["left_out"] == ["table lake.shop.clicks is not maintained."]
     assert asked == [False, True]
+
+
+@dataclass(frozen=True)
+class SinkOf:
+    """The sink of one pipeline; that of ``clicks`` does not answer."""
+
+    pipeline: str
+    asked: list[tuple[str, bool]]
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
+        self.asked.append((self.pipeline, is_dry_run))
+        if self.pipeline == "clicks":
+            raise ServiceUnavailableError("Spark does not answer")
+        return Housekeeping((), [Removal(Leftover.BRANCH, self.pipeline, 2), Removal(Leftover.SNAPSHOT, "it", 0)])
 
 
 def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_from_being_tidied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Files that share a ledger are one pass; the error is told when the others are done."""
+    """Files that share a ledger are one pass, then come their sinks; the error is told when the others are done."""
     dsn_by_name = {"clicks": "ledger a", "orders": "ledger a", "payments": "down", "visits": "ledger b"}
 
     def read(path: SimpleNamespace) -> SimpleNamespace:
@@ -137,7 +157,7 @@ def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_fro
         quarantine = SimpleNamespace(keep=3600.0) if path.stem == "orders" else None
         return SimpleNamespace(name=path.stem, quarantine=quarantine)
 
-    tidied = []
+    tidied, asked = [], list[tuple[str, bool]]()
 
     def tidy(house: SimpleNamespace, pipelines: list[str], keeps: dict[str, float]) -> Housekeeping:
         if house.dsn == "down":
@@ -150,6 +170,15 @@ def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_fro
     monkeypatch.setattr(upkeep, "read_pipeline_file", read)
     monkeypatch.setattr(upkeep, "ledger_dsn", lambda pipeline: dsn_by_name[pipeline.name])
     monkeypatch.setattr(upkeep, "tidy", tidy)
-    with pytest.raises(ServiceUnavailableError, match="does not answer"):
-        upkeep.keep_house()
+    monkeypatch.setattr(upkeep, "build_sink", lambda pipeline, dsn: SinkOf(pipeline.name, asked))
+    with pytest.raises(ServiceUnavailableError, match="Spark does not answer"):
+        upkeep.keep_house(is_dry_run=True)
     assert tidied == [("ledger a", ["clicks", "orders"], {"orders": 3600.0}), ("ledger b", ["visits"], {})]
+    assert asked == [("clicks", True), ("orders", True), ("visits", True)]
+    del dsn_by_name["clicks"], dsn_by_name["payments"]
+    files[:] = [each for each in files if each.stem in dsn_by_name]
+    done = upkeep.keep_house()
+    assert [[(each.kind, each.subject) for each in ledger.removals] for ledger in done] == [
+        [(Leftover.BRANCH, "orders")],
+        [(Leftover.BRANCH, "visits")],
+    ]

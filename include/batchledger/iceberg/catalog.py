@@ -18,21 +18,25 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from requests import RequestException
+from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from batchledger.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 from batchledger.iceberg.rest import BoundedRestCatalog
+
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 @dataclass(frozen=True)
 class LakeCatalog:
     """A catalog by its name and PyIceberg's own properties of it.
 
-    Spark finds the tables of a JDBC catalog under the same name only.
+    Spark finds the tables of a JDBC catalog under the same name only; ``spark`` are properties that differ there.
     """
 
     name: str
     properties: Mapping[str, str] = field(repr=False)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def opened(self) -> Catalog:
@@ -63,6 +67,30 @@ class LakeCatalog:
         opened = self.__dict__.get("opened")
         if opened is not None:
             opened.close()
+
+
+def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
+    """Return what a Spark session has to be told to find the same tables under the same name.
+
+    Properties of REST, Hive and Glue, and most of object stores, have the same names there; what differs, ``spark`` in
+    the extra of the connection says.
+    """
+    properties = dict(catalog.properties)
+    if properties.get("type") == "sql":
+        address = make_url(properties.pop("uri"))
+        # Spark makes an older layout of the catalog otherwise, in which PyIceberg warns.
+        properties |= {"type": "jdbc", "jdbc.schema-version": "V1"}
+        properties["uri"] = f"jdbc:postgresql://{address.host}:{address.port or 5432}/{address.database}"
+        login = {"jdbc.user": address.username, "jdbc.password": address.password}
+        properties |= {name: str(value) for name, value in login.items() if value}
+    # Otherwise Spark goes on with the state of a table that it has seen first.
+    properties["cache-enabled"] = "false"
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {
+        prefix: SPARK_CATALOG,
+        **{f"{prefix}.{name}": value for name, value in properties.items()},
+        **{f"{prefix}.{name}": value for name, value in catalog.spark.items()},
+    }
 
 
 @contextmanager

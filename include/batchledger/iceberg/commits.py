@@ -3,9 +3,11 @@
 Never the commit of PyIceberg's own transactions: these try again by themselves, on whatever the table has become.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
@@ -24,10 +26,14 @@ from pyiceberg.table.update import (
 from batchledger.batch import Attempt, Batch
 from batchledger.errors import OutcomeUnknownError
 from batchledger.offsets import describe_ranges
+from batchledger.ports import StagedBranch
 
 MOST_RANGES = 1_000
 """So many ranges are named in a snapshot; the ledger has them all."""
+FOR_GOOD = {"max_ref_age_ms": 2**63 - 1}
+"""How old a branch of an attempt and a tag may become, before expiry removes them: as old as anything can be."""
 _PREFIX = "batchledger"
+_BRANCH = re.compile(rf"{_PREFIX}_b(\d{{1,18}})_a(\d{{1,9}})", re.ASCII)
 BATCH_PROPERTY = f"{_PREFIX}.batch-id"
 PLANNED_PROPERTY = f"{_PREFIX}.planned-at"
 EPOCH_PROPERTY = f"{_PREFIX}.epoch"
@@ -93,13 +99,17 @@ class TableCommit:
             for each in removed:
                 producer.delete_data_file(each)
         self.requirements += transaction._requirements
-        self.updates += transaction._updates
+        retention = _retention(self.table.metadata.refs[branch]) if branch == MAIN_BRANCH else FOR_GOOD
+        self.updates += [
+            each.model_copy(update=retention) if isinstance(each, SetSnapshotRefUpdate) else each
+            for each in transaction._updates
+        ]
         return next(each.snapshot.snapshot_id for each in transaction._updates if isinstance(each, AddSnapshotUpdate))
 
     def tag(self, name: str, snapshot_id: int) -> None:
-        """Name a snapshot."""
+        """Name a snapshot for good, whatever the table says of others."""
         tag = {"ref-name": name, "type": "tag", "snapshot-id": snapshot_id}
-        self.updates.append(SetSnapshotRefUpdate.model_validate(tag))
+        self.updates.append(SetSnapshotRefUpdate.model_validate(tag).model_copy(update=FOR_GOOD))
 
     def remove(self, name: str) -> None:
         """Remove a branch or a tag."""
@@ -126,6 +136,31 @@ class TableCommit:
 def find_refs(table: Table) -> Mapping[str, SnapshotRef]:
     """Return the branches and tags of pipelines."""
     return {name: ref for name, ref in table.metadata.refs.items() if name.startswith(f"{_PREFIX}_b")}
+
+
+def find_branches(table: Table) -> Mapping[str, StagedBranch]:
+    """Return the branches of attempts, by name."""
+    matches = {name: _BRANCH.fullmatch(name) for name in table.metadata.refs}
+    return {
+        name: StagedBranch(int(match[1]), int(match[2]), _read_planned_at(table, name))
+        for name, match in matches.items()
+        if match
+    }
+
+
+def _retention(branch: SnapshotRef) -> dict[str, int | None]:
+    """Return for how long a branch keeps itself and its states, which PyIceberg forgets when it commits to one."""
+    return {
+        "max_ref_age_ms": branch.max_ref_age_ms,
+        "max_snapshot_age_ms": branch.max_snapshot_age_ms,
+        "min_snapshots_to_keep": branch.min_snapshots_to_keep,
+    }
+
+
+def _read_planned_at(table: Table, name: str) -> datetime | None:
+    snapshot = table.metadata.snapshot_by_name(name)
+    noted = snapshot.summary.additional_properties.get(PLANNED_PROPERTY) if snapshot and snapshot.summary else None
+    return datetime.fromisoformat(noted) if noted else None
 
 
 def is_tag(name: str) -> bool:

@@ -11,10 +11,11 @@ snapshot before it: whatever maintenance does to the history, the outcome of the
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +31,14 @@ from batchledger.accounting import TargetCount
 from batchledger.batch import Attempt, HeldRange
 from batchledger.columns import BATCH_COLUMN
 from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.housekeeping import Leftover
 from batchledger.iceberg.catalog import LakeCatalog, translate_errors
 from batchledger.iceberg.commits import (
     EPOCH_PROPERTY,
     TableCommit,
     branch_of,
     describe,
+    find_branches,
     find_refs,
     is_of,
     is_tag,
@@ -47,8 +50,11 @@ from batchledger.iceberg.files import IcebergFileWriter, read_files, read_list, 
 from batchledger.iceberg.layout import create, fit, read_schema, stored_schema
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.partitioning import PartitionField
-from batchledger.ports import Change
+from batchledger.ports import Change, StagedBranch
 from batchledger.refusals import stage_again
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 _Place = tuple[int, TopicPartition]
@@ -58,11 +64,15 @@ TRIES = 10
 
 @dataclass(frozen=True)
 class IcebergTable:
-    """See the port. ``identifier`` is namespace and name; ``partitions`` are those of a table that is created."""
+    """See the port. ``identifier`` is namespace and name; ``partitions`` are those of a table that is created.
+
+    ``open_session`` lends the Spark session that maintains it; None where there is none.
+    """
 
     catalog: LakeCatalog
     identifier: tuple[str, ...]
     partitions: tuple[PartitionField, ...] = ()
+    open_session: Callable[[], AbstractContextManager["SparkSession | None"]] = nullcontext
 
     @property
     def name(self) -> str:
@@ -201,19 +211,35 @@ class IcebergTable:
             self._commit(fence, f"fence {attempt.batch.label}")
             return _is_committed(self._load(), attempt)
 
-    def drop_staged(self, attempt: Attempt) -> None:
+    def list_branches(self) -> Sequence[StagedBranch]:
         """See the port."""
-        with self._talk(f"drop the staging of {attempt.batch.label}"):
+        with self._talk("look at its branches"):
+            table = self._find()
+            return [] if table is None else list(find_branches(table).values())
+
+    def drop_branches(self, over: Collection[StagedBranch]) -> None:
+        """See the port."""
+        with self._talk("remove branches"):
             if self._find() is None:
                 return
-            first = f"{tag_of(attempt.batch)}_a"
 
             def drop(commit: TableCommit) -> None:
-                for name in find_refs(commit.table):
-                    if name.startswith(first) and int(name.removeprefix(first)) <= attempt.number:
+                for name, branch in find_branches(commit.table).items():
+                    if branch in over:
+                        commit.expect(name, commit.table.metadata.refs[name].snapshot_id)
                         commit.remove(name)
 
-            self._commit(drop, f"drop the staging of {attempt.batch.label}")
+            self._commit(drop, "remove branches")
+
+    def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
+        """See the port."""
+        # Imported here because Spark's client costs seconds that the steps need not pay.
+        from batchledger.iceberg.maintenance import maintain
+
+        if self.identify() is None:
+            return {}
+        with self.open_session() as session:
+            return None if session is None else maintain(session, self.catalog, self.identifier, unlisted_since)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""

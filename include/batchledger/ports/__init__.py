@@ -10,7 +10,7 @@ from collections.abc import Callable
 from batchledger.ports.alerts import Channel, Incidents
 from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
 from batchledger.ports.evidence import Evidence, EvidenceWriter
-from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, as_coordinates
+from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, StagedBranch, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
@@ -41,6 +41,7 @@ __all__ = [
     "RowsToCheck",
     "Sink",
     "SourceLog",
+    "StagedBranch",
     "StagedRows",
     "Stager",
     "StagingWriter",

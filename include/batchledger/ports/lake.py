@@ -1,11 +1,13 @@
 """A table in a data lake that rows go to: a foreign target, whose rows are staged beside it, in files that it takes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import Attempt, HeldRange
+from batchledger.housekeeping import Leftover
 from batchledger.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ class Change(NamedTuple):
     removed: "pa.Table"
     dropped: "pa.Table"
     added: int
+
+
+class StagedBranch(NamedTuple):
+    """The branch of an attempt. When the batch was planned tells it from one with its number in another ledger.
+
+    None where the branch does not say it, and is nobody's.
+    """
+
+    batch_id: int
+    attempt: int
+    planned_at: datetime | None
 
 
 class LakeTable(Protocol):
@@ -101,8 +114,18 @@ class LakeTable(Protocol):
     def find_commit(self, attempt: Attempt) -> bool:
         """Return whether the batch has been committed; what has not been never will be by what is under way."""
 
-    def drop_staged(self, attempt: Attempt) -> None:
-        """Remove the branches of this attempt and of every earlier one of its batch; harmless to repeat."""
+    def list_branches(self) -> Sequence[StagedBranch]:
+        """Return the branches of attempts."""
+
+    def drop_branches(self, over: Collection[StagedBranch]) -> None:
+        """Remove those of the branches that are there, and with them what is staged; harmless to repeat."""
+
+    def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
+        """Write small files together, and remove old states and files of nobody; return how many, by kind.
+
+        Branches and tags stay, and what they hold; so do files that may have been written since ``unlisted_since``,
+        by tasks of attempts that have no branch yet. None where there is nothing that can do it.
+        """
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """Return, for each, how many rows of that batch the table has there."""

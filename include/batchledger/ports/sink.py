@@ -9,6 +9,7 @@ from batchledger.accounting import IntegrityCheck, StagedRange, TargetCounts
 from batchledger.batch import Attempt, HeldRange
 from batchledger.checking import Offender
 from batchledger.comparison import Comparison
+from batchledger.housekeeping import Housekeeping
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange
 from batchledger.ports.publication import Publication, TargetAccess
@@ -166,6 +167,13 @@ class Sink(Protocol):
         """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
 
         What a task is still writing to is left: its attempt is over, nobody reads it.
+        """
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
+        """Remove what is left behind in the sink itself, and keep it fit; say what was done, or would be.
+
+        Nothing goes that readers see, that an open attempt has staged, or that tells what became of the newest batch.
+        Harmless beside live runs, and to repeat.
         """
 
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

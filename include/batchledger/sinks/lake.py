@@ -21,13 +21,24 @@ from batchledger.accounting import TargetCounts
 from batchledger.batch import Attempt, BatchState, HeldRange
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.comparison import Comparison
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, transaction
+from batchledger.database import STAGING_SCHEMA, drop_staging_tables, snapshot, transaction
 from batchledger.errors import DecisionRefusedError, StagingError, TargetChangedError
+from batchledger.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.offsets import OffsetRange
-from batchledger.ports import Change, LakeTable, Publication, RowFileWriter, StagingWriter, TargetAccess, as_coordinates
+from batchledger.ports import (
+    Change,
+    LakeTable,
+    Publication,
+    RowFileWriter,
+    StagedBranch,
+    StagingWriter,
+    TargetAccess,
+    as_coordinates,
+)
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows
+from batchledger.sinks.left_behind import look_for_left
 from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
 from batchledger.sinks.staging import (
     TASK_COLUMN,
@@ -155,7 +166,29 @@ class LakeSink(PostgresStaging):
         """See the port."""
         super().drop_staging(attempt)
         drop_staging_tables(self.dsn, attempt, ("files", "listed"))
-        self.table.drop_staged(attempt)
+        batch = attempt.batch
+        self.table.drop_branches(
+            {StagedBranch(batch.batch_id, number, batch.planned_at) for number in range(1, attempt.number + 1)}
+        )
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
+        """See the port. What maintenance would do to the files is not known before: a dry run counts branches."""
+        branches = self.table.list_branches()
+        with snapshot(self.dsn, f"look for what is left behind in {self.name}") as cursor:
+            left = look_for_left(cursor, branches)
+        removals = [Removal(Leftover.BRANCH, self.name, len(left.over))]
+        left_out = []
+        if not is_dry_run:
+            self.table.drop_branches(left.over)
+            done = self.table.maintain(left.unlisted_since)
+            if done is None:
+                left_out.append(
+                    f"{self.name} is not maintained: its pipeline has no Spark Connect server. Let a Spark with "
+                    "Iceberg call rewrite_data_files, expire_snapshots and remove_orphan_files."
+                )
+            removals += [Removal(kind, self.name, count) for kind, count in (done or {}).items()]
+        unknown = [f"b{each.batch_id}_a{each.attempt} of {self.name}" for each in left.unknown]
+        return Housekeeping((), removals, unknown, left_out)
 
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
@@ -263,6 +296,9 @@ class LakeSink(PostgresStaging):
             aside = find_aside(cursor, attempt)
             staged = sql.SQL("select * from {}").format(rows_table(attempt))
             every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
+            # Without, hundreds of thousands of rows are sorted on disk.
+            cursor.execute("set local work_mem = '256MB'")
+            cursor.execute("analyze pg_temp.batchledger_added")
             statement = read_sql("find_left_out")
             cursor.execute(statement.format(staged=every, is_row=self._is_row(cursor, attempt)))
             dropped = as_coordinates(cursor.fetchall())

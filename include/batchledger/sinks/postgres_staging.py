@@ -26,6 +26,7 @@ from batchledger.database import (
     translate_errors,
 )
 from batchledger.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
+from batchledger.housekeeping import Housekeeping
 from batchledger.offsets import OffsetRange, single_offset
 from batchledger.ports import Publication, StagingWriter
 from batchledger.record_rules import Deduplication, SequenceRule
@@ -192,6 +193,10 @@ class PostgresStaging:
                 sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
             )
             cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
+        """See the port. What is left behind lies in the ledger's database, and goes with what is left there."""
+        return Housekeeping()
 
     def drop_staging(self, attempt: Attempt) -> None:
         """See the port."""
