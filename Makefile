@@ -79,6 +79,6 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@touch $@
 
 $(JARS): $(wildcard include/batchledger/stack/ivy/*.xml) $(STAMPS)/packages
-	@echo "Fetching the jars of Kafka, PostgreSQL and the Kafka source of Spark."
+	@echo "Fetching the jars of Kafka, PostgreSQL and Spark."
 	@PYTHONPATH=include $(BIN)/python -m batchledger.stack.jars
 	@touch $@

@@ -41,10 +41,10 @@ class LakeTables:
 
     @contextmanager
     def fresh(self, name: str) -> Iterator[None]:
-        """See the role. Without an empty snapshot there would be nothing that a publication could be compared with."""
+        """See the role."""
         with suppress(NamespaceAlreadyExistsError):
             self.catalog.opened.create_namespace(NAMESPACE)
-        self.catalog.opened.create_table((NAMESPACE, name), SCHEMA).append(SCHEMA.empty_table())
+        self.catalog.opened.create_table((NAMESPACE, name), SCHEMA)
         try:
             yield
         finally:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
+from batchledger.database import KEEPALIVES, session_options
 from batchledger.errors import ConfigurationError, ConnectionMissingError
 from batchledger.kafka.client_options import check_connection_options
 
@@ -70,11 +72,7 @@ def postgres_dsn(connection: Connection) -> str:
         "user": connection.login,
         "password": connection.password,
         "dbname": connection.schema,
-        "connect_timeout": 10,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 25_000,
+        **KEEPALIVES,
         **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
@@ -100,16 +98,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
     name = properties.pop("catalog", connection.connection_id)
     match properties.setdefault("type", "sql"):
         case "sql":
-            address = URL.create(
-                "postgresql+psycopg",
-                connection.login,
-                connection.password,
-                connection.host,
-                connection.port,
-                connection.schema,
-                {"connect_timeout": "10"},
-            )
-            properties.setdefault("uri", address.render_as_string(hide_password=False))
+            properties["uri"] = _database_address(connection, properties.get("uri"))
         case "rest":
             properties |= _rest_properties(connection, properties)
         case "hive":
@@ -125,6 +114,23 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
                 connection=connection.connection_id,
             )
     return name, properties, {name: str(value) for name, value in spark.items()}
+
+
+def _database_address(connection: Connection, uri: str | None) -> str:
+    """Return where a catalog in a database is, with the password; waits for a PostgreSQL end as those of the ledger do.
+
+    Otherwise a process that is paused between its UPDATE and its COMMIT would hold every batch of its table.
+    """
+    fields = (connection.login, connection.password, connection.host, connection.port, connection.schema)
+    try:
+        address = make_url(uri) if uri else URL.create("postgresql+psycopg", *fields)
+    except ArgumentError:
+        # What it says may hold the password.
+        raise _wrong_catalog(connection, "no address of a database as uri in its extra") from None
+    if address.get_backend_name() == "postgresql":
+        bounds = {name: str(value) for name, value in KEEPALIVES.items()} | {"options": session_options()}
+        address = address.update_query_dict({**bounds, **address.query})
+    return address.render_as_string(hide_password=False)
 
 
 def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> dict[str, str]:

@@ -30,6 +30,14 @@ _SESSION = {
     # A process that is paused inside a transaction would hold the pipeline's lock until it wakes up.
     "idle_in_transaction_session_timeout": "60s",
 }
+KEEPALIVES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""How long libpq waits for a server that does not answer; the last one in milliseconds."""
 
 
 STAGING_SCHEMA = "batchledger_staging"
@@ -50,10 +58,14 @@ def read_statement(package: str, name: str) -> bytes:
     return files(package).joinpath("sql", f"{name}.sql").read_bytes()
 
 
+def session_options(**session: str) -> str:
+    """Return libpq's ``options`` of a session whose lock waits and idle transactions are bounded."""
+    return " ".join(f"-c {key}={value}" for key, value in (_SESSION | session).items())
+
+
 def connect(dsn: str, **session: str) -> Connection:
     """Open a connection whose lock waits and idle transactions are bounded. Raises psycopg.OperationalError."""
-    settings = " ".join(f"-c {key}={value}" for key, value in (_SESSION | session).items())
-    return psycopg.connect(dsn, options=settings)
+    return psycopg.connect(dsn, options=session_options(**session))
 
 
 @dataclass

@@ -17,12 +17,15 @@ from enum import Enum, auto
 
 from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.errors import (
+    AuditOutdatedError,
     BatchledgerError,
     FencedError,
     OutcomePendingError,
     OutcomeUnknownError,
     RowsLostError,
-    ServiceUnavailableError,
+    StagingLostError,
+    TargetChangedError,
+    TargetRefusedError,
 )
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
@@ -69,6 +72,8 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
             parts = _EVERYTHING
         is_announced = parts == _EVERYTHING and platform.sink.commits_itself
         if is_announced:
+            # Whoever asks later knows by it which target would know.
+            platform.sink.confirm_target(publication)
             publication.announce()
         else:
             if _Part.ROWS not in parts:
@@ -87,24 +92,53 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
 
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
     """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
+    is_there = False
     try:
         with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
             # Within the transaction: others wait, so nobody commits it between the answer and what follows from it.
-            may_be_there = is_there = may_be_there and platform.sink.find_commit(attempt)
+            is_there = may_be_there and _has_committed(platform, publication)
             _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
             _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
     except (OutcomeUnknownError, FencedError):
         # Fenced: somebody else goes on with it.
         raise
-    except BatchledgerError:
-        if not may_be_there:
-            # Where that is not possible now, the sink is asked.
-            with (
-                suppress(FencedError, ServiceUnavailableError),
-                platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
-            ):
+    except Exception as error:
+        if is_there:
+            raise
+        # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
+        with (
+            suppress(BatchledgerError),
+            platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
+        ):
+            is_there = _has_committed(platform, publication)
+            if not is_there:
                 publication.revoke()
+        if is_there:
+            raise OutcomeUnknownError(
+                f"the sink has committed {attempt.batch.label}, and the ledger could not confirm it: {error} Run it "
+                "again, which commits nothing twice.",
+                batch_id=attempt.batch.batch_id,
+            ) from error
         raise
+
+
+def _has_committed(platform: Platform, publication: Publication) -> bool:
+    """Ask the sink for a batch that was announced; no is an answer only from the target that it was announced to."""
+    attempt = publication.attempt
+    if platform.sink.find_commit(attempt):
+        return True
+    try:
+        platform.sink.confirm_target(publication)
+    except TargetChangedError as error:
+        batch = attempt.batch
+        raise TargetChangedError(
+            f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
+            "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Where it is gone for good, read the source "
+            "again under a new pipeline name.",
+            batch_id=batch.batch_id,
+        ) from error
+    return False
 
 
 @contextmanager
@@ -129,21 +163,27 @@ def _publication(
 def _settle(platform: Platform, batch_id: int) -> None:
     """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
 
-    Nothing is committed that was not. Raises what the sink raises that cannot be asked.
+    Nothing is committed that was not. Raises ServiceUnavailableError, and OutcomePendingError when it cannot be told.
     """
     batch = platform.ledger.load_batch(batch_id)
     logger.warning("%s attempt %d is committing; its sink is asked first", batch.label, batch.attempt)
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
-    # Its own run may be faster. Where the ledger's answer is lost, whoever goes on looks again.
-    with (
-        suppress(FencedError, OutcomeUnknownError),
-        platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
-    ):
-        if platform.sink.find_commit(attempt):
-            _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
-            _finish(frozenset(), platform, publication, is_last=True)
-        else:
-            publication.revoke()
+    try:
+        # Its own run may be faster. Where the ledger's answer is lost, whoever goes on looks again.
+        with (
+            suppress(FencedError, OutcomeUnknownError),
+            platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
+        ):
+            if _has_committed(platform, publication):
+                _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
+                _finish(frozenset(), platform, publication, is_last=True)
+            else:
+                publication.revoke()
+    except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
+        # Not to be taken for an error of the batch that waits for this one.
+        raise OutcomePendingError(
+            f"the outcome of {batch.label} has to be found first, and cannot be: {error}", batch_id=batch_id
+        ) from error
 
 
 def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part]) -> None:

@@ -6,8 +6,10 @@ from batchledger.batch import Attempt, Batch, BatchState
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
+    ConfigurationError,
     FencedError,
     ServiceUnavailableError,
+    TargetRefusedError,
     UnknownBatchError,
 )
 from batchledger.pipeline import Platform
@@ -89,9 +91,9 @@ def drop_discarded(platform: Platform, batch: Batch) -> None:
 
 
 def drop_staging(platform: Platform, attempt: Attempt) -> None:
-    """Clean up; a database that cannot be reached for it must not hide what came before."""
+    """Clean up; a database that cannot be reached for it, or refuses it, must not hide what came before."""
     try:
         platform.sink.drop_staging(attempt)
         platform.evidence.drop(attempt)
-    except ServiceUnavailableError as error:
+    except (ServiceUnavailableError, ConfigurationError, TargetRefusedError) as error:
         logger.warning("the staging of %s attempt %d stays: %s", attempt.batch.label, attempt.number, error)

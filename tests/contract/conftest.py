@@ -17,12 +17,15 @@ TABLES = ("memory", "postgres")
 EVERY_TABLE = (*TABLES, "lake")
 EVERY_SINK = (*EVERY_TABLE, "topic")
 JUDGED_IN_DATABASE = (*TABLES, "topic")
-"""For what topic and lake do by the same code; what the lake adds to it is in ``test_replayed_messages``."""
+"""For what topic and lake do by the same code; over the lake run those marked so, and ``test_replayed_messages``."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again"
+    )
+    config.addinivalue_line(
+        "markers", "lake: what a lake does with the verdict, in a module that leaves it out otherwise"
     )
 
 
@@ -31,6 +34,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "warehouse" in metafunc.fixturenames:
         is_about_tables = metafunc.definition.get_closest_marker("table") is not None
         sinks = getattr(metafunc.module, "WAREHOUSES", TABLES)
+        if metafunc.definition.get_closest_marker("lake") is not None:
+            sinks = (*sinks, "lake")
         metafunc.parametrize("warehouse", TABLES if is_about_tables else sinks, indirect=True)
 
 

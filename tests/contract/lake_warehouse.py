@@ -11,8 +11,8 @@ from psycopg.conninfo import conninfo_to_dict
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
-from sqlalchemy import URL
 
+from batchledger.connections import Connection, lake_catalog
 from batchledger.iceberg.catalog import LakeCatalog
 from batchledger.iceberg.table import IcebergTable
 from batchledger.offsets import TopicPartition
@@ -27,16 +27,18 @@ OpenSession = Callable[[], AbstractContextManager[Any]]
 @cache
 def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
     """The catalog in a database, whose tables lie in a folder."""
-    parts = conninfo_to_dict(dsn)
-    uri = URL.create(
-        "postgresql+psycopg",
-        username=str(parts["user"]),
-        password=str(parts["password"]),
-        host=str(parts["host"]),
-        port=int(str(parts["port"])),
-        database=str(parts["dbname"]),
-    ).render_as_string(hide_password=False)
-    return LakeCatalog(CATALOG, {"type": "sql", "uri": uri, "warehouse": folder.as_uri()})
+    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    connection = Connection(
+        CATALOG,
+        "iceberg",
+        host=parts["host"],
+        port=int(parts["port"]),
+        login=parts["user"],
+        password=parts["password"],
+        schema=parts["dbname"],
+        extra={"type": "sql", "warehouse": folder.as_uri()},
+    )
+    return LakeCatalog(*lake_catalog(connection))
 
 
 @dataclass
@@ -82,8 +84,7 @@ class LakeWarehouse(PostgresWarehouse):
     def replace_target(self) -> None:
         schema = self.table.schema()
         self.catalog.rename_table((self.schema, "orders"), (self.schema, "orders_before"))
-        made = self.catalog.create_table((self.schema, "orders"), schema, properties={"format-version": "2"})
-        made.append(schema.as_arrow().empty_table())
+        self.catalog.create_table((self.schema, "orders"), schema, properties={"format-version": "2"})
 
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         is_partition = And(EqualTo("_topic", partition.topic), EqualTo("_kafka_partition", partition.partition))

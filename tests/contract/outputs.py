@@ -27,7 +27,7 @@ from tests.support import wait_until
 PARTITIONS = 3
 DEADLINE_SECONDS = 30.0
 LONG_AGO_MS = 1_372_636_800_000
-PLANNED_AT = datetime(2026, 11, 22, 12, 0, 0, 123456, UTC)
+PLANNED_AT = datetime(2020, 11, 22, 12, 0, 0, 123456, UTC)
 
 
 @dataclass(frozen=True)

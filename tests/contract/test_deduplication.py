@@ -103,6 +103,7 @@ def test_record_whose_key_an_earlier_batch_accepted_is_dropped_and_points_at_it(
     ]
 
 
+@pytest.mark.lake
 def test_accepted_rows_leave_out_the_duplicates_in_balance_and_target(store: Warehouse) -> None:
     attempt = stage(store, "run-1", p0="aab")
     (balance,) = life.balance(store, attempt)
@@ -113,6 +114,7 @@ def test_accepted_rows_leave_out_the_duplicates_in_balance_and_target(store: War
     assert counted == {(attempt.batch.batch_id, ORDERS_0): TargetCount(2, 2, 0, 2)}
 
 
+@pytest.mark.lake
 def test_key_with_a_null_is_never_a_duplicate(store: Warehouse) -> None:
     take(store, "run-1", p0="--")
     take(store, "run-2", p0="-a")
@@ -243,6 +245,7 @@ def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:
     raise BatchBlockedError("a fault after the rows")
 
 
+@pytest.mark.lake
 def test_i3_publication_that_fails_remembers_nothing(store: Warehouse) -> None:
     attempt = stage(store, "run-1", p0="aa")
     life.audit(store, attempt)
@@ -253,6 +256,7 @@ def test_i3_publication_that_fails_remembers_nothing(store: Warehouse) -> None:
     assert visible(store) == [(ORDERS_0, 0)]
 
 
+@pytest.mark.lake
 def test_key_that_another_batch_remembered_after_the_audit_refuses_the_publication(store: Warehouse) -> None:
     """The audit would not have been passed by what is published now."""
     attempt = stage(store, "run-1", p0="ab")
@@ -264,6 +268,7 @@ def test_key_that_another_batch_remembered_after_the_audit_refuses_the_publicati
     assert life.next_offsets(store) == {ORDERS_0: 0}
 
 
+@pytest.mark.lake
 def test_s113_lost_staging_is_told_from_an_outdated_audit(store: Warehouse) -> None:
     attempt = stage(store, "run-1", p0="aab")
     life.audit(store, attempt)

@@ -307,6 +307,16 @@ def test_quarantine_of_a_pipeline_that_is_publishing_is_left_to_the_next_run(poi
     assert removed(keep_house(poisoned, keep=2 * DAY))[Leftover.QUARANTINE] == 2
 
 
+def test_quarantine_stays_while_a_batch_is_committing(poisoned: PostgresWarehouse) -> None:
+    """Its sink may show already what was made of these records, and the ledger would not confirm it any more."""
+    attempt = life.announce(poisoned, life.take_replay_to_audited(poisoned, FIRST))
+    done = keep_house(poisoned, keep=2 * DAY)
+    assert (removed(done)[Leftover.QUARANTINE], done.is_complete) == (0, False)
+    with poisoned.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        publication.revoke()
+    assert removed(keep_house(poisoned, keep=2 * DAY))[Leftover.QUARANTINE] == 2
+
+
 def test_validations_of_the_newest_batches_stay_and_what_the_checks_found_stays_for_good(
     warehouse: PostgresWarehouse,
 ) -> None:

@@ -50,7 +50,7 @@ def another(lake: LakeWarehouse, server: RestServer, **changes: str) -> IcebergT
 def commit(table: IcebergTable, attempt: Attempt) -> None:
     """Commit the staged rows in the lake alone."""
     change = Change(NONE, NONE, sum(map(len, attempt.batch.ranges)))
-    table.commit(attempt, table.find_base(attempt) or 0, change, epoch=0, is_found=True)
+    table.commit(attempt, None, change, epoch=0, is_found=True)
 
 
 def meet_before_committing(server: RestServer) -> None:
@@ -173,6 +173,24 @@ def test_i4_commit_that_is_under_way_is_refused_once_the_sink_was_asked(
     assert (asked, lake.read_target()) == ([False], [])
 
 
+def test_who_cannot_ask_what_became_of_a_commit_does_not_say_that_it_was_not_made(
+    lake: LakeWarehouse, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: it was."""
+    attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
+    commit(lake.lake_table, attempt)
+    stranger = another(lake, rest_server, credential=f"nobody:{PASSWORD}")
+    monkeypatch.setattr(rest_server, "is_away", True)
+    for table, expected in ((lake.lake_table, ServiceUnavailableError), (stranger, ConfigurationError)):
+        with pytest.raises(expected) as raised:
+            table.find_commit(attempt)
+        assert raised.type is expected
+        assert "ublished" not in str(raised.value)
+        assert "committed" not in str(raised.value)
+    monkeypatch.undo()
+    assert lake.sink.find_commit(attempt)
+
+
 def test_token_that_has_expired_is_asked_for_again(lake: LakeWarehouse, rest_server: RestServer) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     rest_server.token = "another"  # noqa: S105
@@ -180,13 +198,17 @@ def test_token_that_has_expired_is_asked_for_again(lake: LakeWarehouse, rest_ser
     assert life.target_coordinates(lake) == life.rows_of([FIRST])
 
 
+@pytest.mark.parametrize("has_token", [False, True], ids=["credential", "token"])
 def test_tasks_get_what_the_server_says_of_the_table_and_not_the_login(
-    lake: LakeWarehouse, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
+    lake: LakeWarehouse, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch, has_token: bool
 ) -> None:
     monkeypatch.setitem(rest_server.table_config, "s3.session-token", "lent-for-an-hour")
+    if has_token:
+        lake = replace(lake, other=rest_server.connect(token=rest_server.token))
     attempt = lake.ledger.open_attempt(life.store(lake, FIRST).batch_id, "run-1")
     pickled = pickle.dumps(lake.sink.open_staging(attempt, ROW_SCHEMA).files)
-    assert (b"lent-for-an-hour" in pickled, PASSWORD.encode() in pickled) == (True, False)
+    assert b"lent-for-an-hour" in pickled
+    assert not any(each.encode() in pickled for each in (PASSWORD, rest_server.token))
     with pickle.loads(pickled).open() as files:  # noqa: S301
         files.write(life.batch_of_rows(life.rows_of([FIRST])))
     assert files.io.properties["s3.session-token"] == "lent-for-an-hour"
@@ -205,7 +227,7 @@ def test_server_that_is_down_is_told_with_what_to_do(rest_server: RestServer) ->
     error = fail_to_look_at(rest_server.connect(uri=f"http://{HOST}:{free_port()}"))
     assert type(error) is ServiceUnavailableError
     assert "do not answer" in str(error)
-    assert "try again when they do, or correct the catalog's connection" in str(error)
+    assert "Try again when they do, or correct the catalog's connection" in str(error)
 
 
 @pytest.mark.parametrize("login", [{"credential": f"{LOGIN}:{PASSWORD}"}, {"token": PASSWORD}], ids=["token", "config"])

@@ -9,7 +9,7 @@ import pytest
 from batchledger.batch import Lane
 from batchledger.errors import FencedError, ServiceUnavailableError, StagingLostError, TargetRefusedError
 from batchledger.kafka import output_log, requests
-from batchledger.kafka.output_pace import is_too_slow
+from batchledger.kafka.output_pace import Pace, Verdict, is_too_slow
 from batchledger.kafka.requests import Isolation
 from batchledger.ports import OutputRecord
 from tests.contract.outputs import LONG_AGO_MS, PARTITIONS, Output
@@ -225,17 +225,17 @@ def test_other_number_of_rows_than_was_announced_commits_nothing(output: Output)
 
 def test_batch_that_is_too_slow_for_the_transaction_is_given_up_early(output: Output) -> None:
     output.create()
-    age_seconds = iter(range(0, 10_000, 20))
+    age_seconds = iter(range(10_000))
     taken: list[OutputRecord] = []
 
     def records() -> Iterator[OutputRecord]:
-        for each in output.records(1_000_000):
+        for each in output.records(3_000_000):
             taken.append(each)
             yield each
 
     with pytest.raises(TargetRefusedError, match=r"limits\.max_records.* sink\.transaction_timeout"):
-        output.topic(clock=lambda: float(next(age_seconds))).commit(output.attempt(), records(), 1_000_000)
-    assert len(taken) < 1_000_000
+        output.topic(clock=lambda: float(next(age_seconds))).commit(output.attempt(), records(), 3_000_000)
+    assert len(taken) < 3_000_000
     assert output.values() == []
     assert output.held_back() == 0
 
@@ -257,6 +257,42 @@ def test_pace_is_judged_once_a_quarter_of_the_timeout_is_over(
     elapsed_seconds: float, sent: int, count: int, is_given_up: bool
 ) -> None:
     assert is_too_slow(elapsed_seconds, sent, count, timeout_seconds=60) is is_given_up
+
+
+@pytest.mark.parametrize(
+    ("looks", "verdict"),
+    [
+        ([(4, 1_000), (8, 2_000), (12, 3_000), (16, 4_000)], Verdict.IN_TIME),
+        ([(4, 10), (8, 20), (12, 30), (16, 40)], Verdict.TOO_SLOW),
+        ([(4, 10), (30, 10), (60, 10)], Verdict.IN_TIME),
+        ([(4, 100), (8, 200), (38, 300)], Verdict.STOOD_STILL),
+        ([(30, 10)], Verdict.STOOD_STILL),
+        ([(30, 10), (34, 20), (38, 30), (42, 40), (46, 50)], Verdict.TOO_SLOW),
+        ([(2, 4_000), (60, 4_000)], Verdict.STOOD_STILL),
+        ([(2, 3_000), (6, 4_000), (14, 4_000)], Verdict.IN_TIME),
+    ],
+    ids=["fast", "slow", "silent", "paused", "silent first", "slow and paused", "paused at the end", "slow at the end"],
+)
+def test_batch_is_refused_for_its_pace_only_where_its_records_flowed(
+    looks: list[tuple[float, int]], verdict: Verdict
+) -> None:
+    pace = Pace(4_000, timeout_seconds=60, began_at=0)
+    found = [each for each in (pace.look(*look) for look in looks) if each is not Verdict.IN_TIME]
+    assert (found or [Verdict.IN_TIME])[-1] is verdict
+
+
+def test_batch_whose_process_was_paused_is_given_up_and_may_be_tried_again(output: Output) -> None:
+    output.create()
+    age_seconds = [0.0]
+
+    def records() -> Iterator[OutputRecord]:
+        yield from output.records(300)
+        age_seconds[0] = 57.0
+
+    with pytest.raises(ServiceUnavailableError, match=r"took 57\.0 s.* stood still .* can be run again"):
+        output.topic(clock=lambda: age_seconds[0]).commit(output.attempt(), records(), 300)
+    assert output.values() == []
+    assert output.held_back() == 0
 
 
 def test_timeout_that_the_brokers_do_not_allow_is_refused_by_name(output: Output) -> None:

@@ -3,12 +3,16 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
 
 import pytest
 
-from batchledger.batch import Lane
+from batchledger.batch import Attempt, Lane
 from batchledger.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
 from batchledger.kafka import output_sending, output_transaction
+from batchledger.kafka.output_transaction import OutputWriter
 from batchledger.ports import OutputRecord
 from tests import proxy
 from tests.contract.outputs import Output, die
@@ -17,6 +21,11 @@ from tests.support import wait_until
 
 END_TRANSACTION = struct.pack(">h", 26)
 ROWS = 300
+
+
+def planned_later(attempt: Attempt, minutes: int) -> Attempt:
+    planned_at = attempt.batch.planned_at + timedelta(minutes=minutes)
+    return replace(attempt, batch=replace(attempt.batch, planned_at=planned_at))
 
 
 @pytest.fixture
@@ -41,12 +50,18 @@ def test_s71_producer_that_wakes_up_after_a_newer_one_is_fenced_and_its_rows_sta
     assert output.topic().find_commit(output.attempt(number=2))
 
 
-def test_negative_control_producers_that_do_not_share_an_id_both_commit(output: Output) -> None:
+def test_negative_control_producers_that_do_not_share_an_id_both_commit_unless_they_look(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sleep_through_the_next_attempt() -> Iterator[OutputRecord]:
         yield from output.records(ROWS, b"old")
         output.unsettled_topic(pipeline="another").commit(output.attempt(number=2), output.records(ROWS, b"new"), ROWS)
 
-    output.topic().commit(output.attempt(), sleep_through_the_next_attempt(), ROWS)
+    with pytest.raises(OutcomeUnknownError, match=r"has been committed to topic .* before"):
+        output.topic().commit(output.attempt(), sleep_through_the_next_attempt(), ROWS)
+    assert len(output.values()) == ROWS
+    monkeypatch.setattr(OutputWriter, "_require_first", lambda *_: None)
+    output.topic().commit(output.attempt(), output.records(ROWS), ROWS)
     assert len(output.values()) == 2 * ROWS
 
 
@@ -92,11 +107,33 @@ def test_commit_of_a_killed_producer_is_found_in_its_own_lane_only(output: Outpu
     assert len(output.values()) == ROWS
 
 
-def test_batch_of_the_same_number_in_another_ledger_is_another_batch(output: Output) -> None:
-    output.topic().commit(output.attempt(), output.records(3), 3)
-    attempt = output.attempt()
-    later = replace(attempt.batch, planned_at=attempt.batch.planned_at.replace(microsecond=0))
-    assert not output.topic().find_commit(replace(attempt, batch=later))
+@pytest.mark.parametrize("lane", list(Lane))
+def test_batch_of_the_same_number_in_another_ledger_is_no_answer(output: Output, lane: Lane) -> None:
+    output.topic().commit(output.attempt(lane=lane), output.records(3), 3)
+    attempt = planned_later(output.attempt(lane=lane), -1)
+    with pytest.raises(TargetRefusedError, match=r"cannot be told.* another ledger .* from a backup"):
+        output.topic().find_commit(attempt)
+
+
+@pytest.mark.parametrize(("theirs", "minutes"), [(18, 0), (5, 61)], ids=["higher number", "planned later"])
+def test_commit_that_another_ledger_has_covered_with_its_own_is_no_answer(
+    output: Output, theirs: int, minutes: int
+) -> None:
+    output.topic().commit(output.attempt(17), output.records(3), 3)
+    output.topic().commit(planned_later(output.attempt(theirs), minutes), output.records(3), 3)
+    with pytest.raises(
+        TargetRefusedError, match=r"cannot be told.* another ledger .* from a backup.* delete the group"
+    ):
+        output.topic().find_commit(output.attempt(17, number=2))
+    output.forget_offsets()
+    assert output.topic().find_commit(output.attempt(17, number=2))
+
+
+def test_earlier_batches_and_replays_that_overtook_one_another_are_no_strangers(output: Output) -> None:
+    output.topic().commit(output.attempt(17), output.records(3), 3)
+    assert not output.topic().find_commit(planned_later(output.attempt(18), 1))
+    output.topic().commit(planned_later(output.attempt(20, lane=Lane.REPLAY), 3), output.records(3), 3)
+    assert not output.topic().find_commit(output.attempt(19, lane=Lane.REPLAY))
 
 
 def test_topic_answers_when_the_offsets_of_the_group_are_lost(output: Output) -> None:
@@ -106,6 +143,27 @@ def test_topic_answers_when_the_offsets_of_the_group_are_lost(output: Output) ->
     output.forget_offsets()
     assert output.topic().find_commit(output.attempt(1, number=2))
     assert not output.topic().find_commit(output.attempt(2, number=2))
+
+
+@pytest.mark.parametrize(("minutes", "is_found"), [(30, True), (120, False)])
+def test_topic_is_searched_from_an_hour_before_the_batch_was_planned(
+    output: Output, minutes: int, is_found: bool
+) -> None:
+    attempt = output.attempt()
+    from_now = (datetime.now(UTC) - attempt.batch.planned_at) // timedelta(minutes=1)
+    planned = planned_later(attempt, from_now + minutes)
+    output.topic().commit(planned, output.records(ROWS), ROWS)
+    output.forget_offsets()
+    assert output.topic().find_commit(planned) is is_found
+
+
+@pytest.mark.parametrize(("offset", "is_found"), [(99, True), (100, False)])
+def test_only_records_of_the_batchs_own_offsets_tell_that_it_was_committed(
+    output: Output, offset: int, is_found: bool
+) -> None:
+    place = [("_topic", output.source.encode()), ("_partition", b"0"), ("_offset", b"%d" % offset)]
+    output.produce(b"theirs", headers=[*place, ("_batch_id", b"17")])
+    assert output.topic().find_commit(output.attempt(17, until=100)) is is_found
 
 
 def test_open_transaction_of_somebody_else_keeps_the_topic_from_answering(output: Output) -> None:
@@ -190,8 +248,10 @@ def test_records_that_nobody_acknowledges_are_given_up_in_bounded_time_and_never
     monkeypatch.setattr(output_sending, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(output_transaction, "ABORT_SECONDS", 1.0)
     with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
+        # However large a part of the timeout is over: that is not the batch's pace.
+        topic = output.topic(options=between.options, clock=partial(next, count(0.0, 20.0)))
         with pytest.raises(ServiceUnavailableError, match="no record was acknowledged"):
-            output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
+            topic.commit(output.attempt(), output.records(ROWS), ROWS)
         assert between.lost > 0
     assert not output.topic().find_commit(output.attempt())
     assert output.held_back() == 0
@@ -209,7 +269,7 @@ def test_s105_transaction_that_outlives_its_timeout_says_so_and_blames_no_newer_
         yield from output.records(ROWS)
 
     slow = output.topic(transaction_timeout_seconds=1, clock=lambda: age_seconds[0])
-    with pytest.raises(TargetRefusedError, match=r"transaction timeout of 1 s.*sink\.transaction_timeout"):
+    with pytest.raises(ServiceUnavailableError, match=r"transaction timeout of 1 s.*sink\.transaction_timeout"):
         slow.commit(output.attempt(), sleep_until_the_broker_gives_up(), 2 * ROWS)
     assert output.values() == []
     assert output.held_back() == 0

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from batchledger.errors import ServiceUnavailableError, TargetRefusedError
+from batchledger.errors import ConfigurationError, ServiceUnavailableError, TargetRefusedError
 from batchledger.kafka import features
 from batchledger.kafka.features import _addresses, _parse, read_features
 from batchledger.stack import kafka_broker, local_stack, processes
@@ -186,6 +186,12 @@ def test_wrong_protocol_is_a_typed_error_in_bounded_time(
 )
 def test_addresses_are_those_that_the_client_takes(servers: str, addresses: list[tuple[str, int]]) -> None:
     assert list(_addresses(servers)) == addresses
+
+
+@pytest.mark.parametrize("servers", ["a:port", "a:1,b:", "a:65536", "a:²"])
+def test_address_without_a_number_of_a_port_is_a_matter_of_configuration(servers: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers names '[ab]:"):
+        list(_addresses(servers))
 
 
 def answer(*tags: tuple[int, bytes], error: int = 0) -> bytes:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer
@@ -85,3 +87,28 @@ def test_group_in_which_somebody_else_has_committed_is_refused(output: Output) -
     output.forget_offsets()
     output.topic().commit(output.attempt(), output.records(3), 3)
     output.topic().require_usable(output.attempt(2))
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(2, 1), (1, 1)], ids=["higher number", "same number"])
+def test_group_of_a_ledger_that_knows_more_is_refused_before_anything_is_staged(
+    output: Output, theirs: int, ours: int
+) -> None:
+    """Such as that of which this one is an old copy: it would produce the same records again."""
+    output.create()
+    output.topic().commit(output.attempt(theirs), output.records(3), 3)
+    attempt = output.attempt(ours)
+    planned_at = attempt.batch.planned_at + timedelta(hours=1)
+    attempt = replace(attempt, batch=replace(attempt.batch, planned_at=planned_at))
+    with pytest.raises(TargetRefusedError, match=r"another ledger .* restored from a backup .* delete the group"):
+        output.topic().require_usable(attempt)
+    output.topic().require_usable(output.attempt(theirs + 1))
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_group_of_earlier_batches_is_its_own_as_long_as_the_ledger_knows_them(output: Output, lane: Lane) -> None:
+    output.create()
+    output.topic().commit(output.attempt(1, lane=lane), output.records(3), 3)
+    attempt = output.attempt(40, lane=lane)
+    output.topic().require_usable(attempt, {1, 40}.__contains__)
+    with pytest.raises(TargetRefusedError, match=r"batch=1 .*restored from a backup"):
+        output.topic().require_usable(attempt, {40}.__contains__)

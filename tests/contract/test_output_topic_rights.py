@@ -60,6 +60,17 @@ def test_each_right_that_is_missing_is_named_and_these_are_enough(
     assert topic.count().incomplete_until == 0
 
 
+def test_offsets_that_may_not_be_read_are_not_taken_for_none(broker: SecuredBroker, output: Output) -> None:
+    topic, group = output.topic(options=broker.options(USER)), output.group("sink")
+    broker.grant(USER, ResourceType.TOPIC, output.name, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
+    broker.grant(USER, ResourceType.TRANSACTIONAL_ID, f"batchledger.{output.pipeline}", AclOperation.WRITE)
+    broker.grant(USER, ResourceType.GROUP, group, AclOperation.READ)
+    with pytest.raises(BatchledgerError, match="authorization failed"):
+        topic.find_commit(output.attempt())
+    broker.grant(USER, ResourceType.TOPIC, output.source, AclOperation.READ)
+    assert not topic.find_commit(output.attempt())
+
+
 def test_topic_that_may_not_be_created_is_refused_and_is_made_after_the_grant(
     broker: SecuredBroker,
 ) -> None:

@@ -50,6 +50,7 @@ def test_missing_number_in_one_batch_is_counted_and_named_by_the_record_behind_t
     assert orders.name(attempt, 1) == (missing[:1], [])
 
 
+@pytest.mark.lake
 def test_number_that_is_missing_between_two_batches_is_named_by_the_first_record_of_the_second(
     orders: Numbered,
 ) -> None:
@@ -157,6 +158,7 @@ def fail_after_everything(warehouse: Warehouse, publication: Publication) -> Non
     raise BatchBlockedError("a fault after everything")
 
 
+@pytest.mark.lake
 def test_i3_publication_that_fails_remembers_no_number(orders: Numbered) -> None:
     attempt = orders.stage(p0="a1")
     life.audit(orders.warehouse, attempt)
@@ -167,6 +169,7 @@ def test_i3_publication_that_fails_remembers_no_number(orders: Numbered) -> None
     assert orders.warehouse.read_series() == {'["a"]': (1, [1])}
 
 
+@pytest.mark.lake
 def test_replay_neither_judges_nor_changes_numbers(orders: Numbered) -> None:
     orders.take(p0="a1 a2")
     before = orders.warehouse.read_series()
@@ -192,6 +195,7 @@ def test_rewind_forgets_the_numbering(orders: Numbered) -> None:
     assert orders.take(p0="a2 a3") == NumberFacts(series=1)
 
 
+@pytest.mark.lake
 def test_numbers_of_dropped_duplicates_do_not_count(warehouse: Warehouse) -> None:
     """A producer that sends a batch twice does not repeat its numbers when ``dedupe`` drops the second one."""
     rules = Deduplication(("message_id",), timedelta(days=30))
@@ -233,6 +237,7 @@ def test_sink_without_a_sequence_judges_no_numbers(warehouse: Warehouse) -> None
     assert life.count_numbers(warehouse, attempt) is None
 
 
+@pytest.mark.lake
 @pytest.mark.parametrize(("column", "message"), [("sqe", "sqe"), ("message_id", "message_id")])
 def test_number_column_that_is_missing_or_no_integer_is_refused_before_anything_is_written(
     warehouse: Warehouse, column: str, message: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from batchledger.batch import Attempt, BatchState, HeldRange
-from batchledger.errors import DecisionRefusedError
+from batchledger.errors import DecisionRefusedError, OutcomeUnknownError
 from batchledger.ports import Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables
@@ -57,6 +57,11 @@ class MemoryForeignSink(MemorySink):
         done = self.store.removed.get(publication.attempt.batch.batch_id)
         return removed if done is None else [done[each] for each in replaced]
 
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        self._prepare(publication.connection)
+        super().confirm_target(publication)
+
     def publish(self, publication: Publication) -> int:
         """See the port."""
         self._prepare(publication.connection)
@@ -66,6 +71,8 @@ class MemoryForeignSink(MemorySink):
         """See the port."""
         tables: Tables = publication.connection
         batch = publication.attempt.batch
+        if batch.state is BatchState.COMMITTING and self.find_commit(publication.attempt):
+            raise OutcomeUnknownError(f"{batch.label} has been committed before.")
         self.store.target = tables.targets[self.table]
         if batch.state is BatchState.COMMITTING:
             self.store.removed[batch.batch_id] = self.store.to_remove

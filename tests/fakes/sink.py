@@ -273,6 +273,12 @@ class MemorySink:
             for each in replaced
         ]
 
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        tables: Tables = publication.connection
+        if target := tables.targets.get(self.table):
+            publication.confirm_target(self.table, target.identity)
+
     def publish(self, publication: Publication) -> int:
         """See the port."""
         tables: Tables = publication.connection

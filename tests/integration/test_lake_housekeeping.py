@@ -44,7 +44,8 @@ LONG_AGO = timedelta(days=4).total_seconds()
 def lake(warehouse_dsn: str, spark: None, tmp_path: Path) -> Iterator[LakeWarehouse]:
     """A table that Spark maintains."""
     url = SparkConnectHook(conn_id="spark_default").get_connection_url()
-    yield from open_lake(warehouse_dsn, tmp_path, partial(open_connect_session, url, "housekeeping of tests"))
+    session = partial(open_connect_session, url, "housekeeping of tests")
+    yield from open_lake(warehouse_dsn, tmp_path, open_session=session)
 
 
 @pytest.fixture
@@ -274,6 +275,13 @@ def connect_spark(pipeline: TestPipeline, monkeypatch: pytest.MonkeyPatch, **con
     """Let a pipeline have another Spark from now on."""
     monkeypatch.setenv("AIRFLOW_CONN_OTHER_SPARK", json.dumps(connection))
     pipeline.path.write_text(f"{pipeline.path.read_text()}spark: other_spark\n")
+
+
+@pytest.fixture
+def workplace(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+    """One whose pipelines are all that housekeeping finds."""
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(tmp_path))
+    return replace(workplace, folder=tmp_path)
 
 
 def publish_few(workplace: Workplace, name: str = "") -> TestPipeline:

@@ -15,6 +15,7 @@ from batchledger.errors import (
     OutcomeUnknownError,
     ServiceUnavailableError,
     StagingLostError,
+    TargetChangedError,
     TargetRefusedError,
 )
 from batchledger.offsets import OffsetRange
@@ -234,6 +235,53 @@ def test_i4_run_that_was_overtaken_while_it_committed_changes_nothing_more(world
     assert_exactly_once(world)
 
 
+def committed_by_another_who_died(world: World) -> Interrupt:
+    """While one sleeps after its announcement, another run commits in the sink and dies."""
+
+    def commit_and_die() -> None:
+        with pytest.raises(SimulatedCrashError):
+            run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-2", 1)
+
+    return Interrupt("announced", commit_and_die)
+
+
+def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed(world: World) -> None:
+    with pytest.raises(OutcomeUnknownError, match="has been committed before"):
+        run_batch.run_once(world.process(crash=committed_by_another_who_died(world)), "run-1")
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+def test_negative_control_a_sink_that_does_not_look_before_it_commits_is_written_to_twice(world: World) -> None:
+    class CarelessSink(MemoryForeignSink):
+        def commit(self, publication: Publication) -> None:
+            self.store.removed.pop(publication.attempt.batch.batch_id, None)
+            super().commit(publication)
+
+    careless = replace(with_sink(world, CarelessSink), crash=committed_by_another_who_died(world))
+    run_batch.run_once(careless, "run-1")
+    assert set(world.times_published().values()) == {2}
+
+
+def test_no_of_another_target_is_no_answer(world: World) -> None:
+    """Otherwise a sink that is configured wrongly for a while would lead to a second commit in the right one."""
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    right = world.foreign
+    assert right is not None
+    assert right.target is not None
+    world.foreign = ForeignStore(target=replace(right.target, rows=(), identity="another one"))
+    with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+        run_batch.run_once(world.process(), "run-2", 2)
+    assert world.process().ledger.load_batch(2).state is BatchState.COMMITTING
+    world.foreign = right
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
 def test_twin_of_the_step_that_is_faster_is_not_contradicted(world: World) -> None:
     def twin() -> None:
         run_batch.publish(world.process(), 1, "run-1")
@@ -292,6 +340,27 @@ def test_replay_whose_run_is_gone_holds_up_no_live_batch(world: World, point: st
     catch_up(world)
     assert_exactly_once(world)
     assert run_batch.publish(world.process(), batch_id, "again").state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def test_batch_is_not_blocked_because_nobody_can_tell_what_became_of_the_one_before_it(world: World) -> None:
+    class DoubtfulSink(MemoryForeignSink):
+        def find_commit(self, attempt: Attempt) -> bool:
+            raise TargetRefusedError("somebody else has committed in the group")
+
+    catch_up(world)
+    batch_id = audited_replay(world)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.publish(world.process(crash=CrashOnce("sink_committed")), batch_id, "again")
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(
+        OutcomePendingError, match=f"batch {batch_id} .* has to be found first, and cannot be: somebody"
+    ):
+        run_batch.run_once(with_sink(world, DoubtfulSink), "run-2")
+    open_batch = world.process().ledger.find_open_batch("orders_copy")
+    assert open_batch is not None
+    assert open_batch.state is BatchState.AUDITED
+    catch_up(world)
     assert_exactly_once(world)
 
 

@@ -4,10 +4,12 @@ import sys
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from batchledger.connections import Connection, lake_catalog
 from batchledger.errors import ConfigurationError
 from batchledger.iceberg.catalog import LakeCatalog, spark_settings
+from batchledger.iceberg.files import without_login
 from batchledger.iceberg.table import IcebergTable
 
 SPARK = "org.apache.iceberg.spark.SparkCatalog"
@@ -69,6 +71,35 @@ def test_library_that_a_catalog_needs_is_named_where_it_is_not_installed(
         IcebergTable(catalog, ("shop", "orders")).identify()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"host": "db", "login": "ana", "schema": "catalog"}, {"extra": {"uri": "postgresql+psycopg://ana@db/catalog"}}],
+    ids=["fields", "uri"],
+)
+def test_waits_for_a_catalog_in_postgresql_are_bounded_unless_its_address_says_otherwise(
+    fields: dict[str, Any],
+) -> None:
+    address = make_url(lake_catalog(iceberg(**fields))[1]["uri"])
+    assert address.query["connect_timeout"] == "10"
+    assert address.query["tcp_user_timeout"] == "25000"
+    assert "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s" in str(address.query["options"])
+
+
+def test_bound_in_the_address_of_a_catalog_stays() -> None:
+    uri = "postgresql+psycopg://db/catalog?options=-c+lock_timeout%3D5s"
+    assert make_url(lake_catalog(iceberg(extra={"uri": uri}))[1]["uri"]).query["options"] == "-c lock_timeout=5s"
+
+
+def test_catalog_in_another_database_gets_no_option_of_postgresql() -> None:
+    assert lake_catalog(iceberg(extra={"uri": "sqlite:////lake.db"}))[1]["uri"] == "sqlite:////lake.db"
+
+
+def test_address_of_a_database_that_is_none_is_refused_and_not_told() -> None:
+    with pytest.raises(ConfigurationError, match="no address of a database as uri in its extra") as raised:
+        lake_catalog(iceberg(extra={"uri": "ana:s3cret@db"}))
+    assert "s3cret" not in str(raised.value)
+
+
 def settings_of(**connection: Any) -> dict[str, str]:
     """What Spark is told of a connection ``lake``."""
     return spark_settings(LakeCatalog(*lake_catalog(Connection("lake", "iceberg", **connection))))
@@ -125,3 +156,11 @@ def test_spark_in_the_extra_that_is_no_object_is_refused() -> None:
 def test_login_of_the_catalog_is_in_no_text_of_it() -> None:
     catalog = LakeCatalog("lake", {"uri": "secret"}, {"jdbc.password": "secret"})
     assert "secret" not in repr(catalog)
+
+
+def test_tasks_get_by_what_files_are_opened_and_what_is_lent_and_nothing_else_of_the_connection() -> None:
+    files = {"s3.secret-access-key": "of-files", "gcs.oauth2.token": "of-files", "py-io-impl": "shop.FileIO"}
+    logins = dict.fromkeys(("uri", "token", "credential", "glue.secret-access-key", "header.X-Key"), "s3cret")
+    lent = {"s3.secret-access-key": "lent", "token": "lent", "write.format.default": "parquet"}
+    found = without_login({**files, **logins, **lent, "auth.manager": object()}, {**files, **logins})
+    assert found == {**files, **lent}

@@ -9,10 +9,19 @@ import pytest
 from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy
 from batchledger.batch import BatchState, DeliveryMode, LogState
-from batchledger.errors import BatchBlockedError, FencedError, UnknownBatchError
+from batchledger.errors import (
+    BatchBlockedError,
+    BatchledgerError,
+    ConfigurationError,
+    FencedError,
+    ServiceUnavailableError,
+    TargetChangedError,
+    UnknownBatchError,
+)
 from batchledger.offsets import OffsetRange
 from batchledger.planning import Limits, StartPolicy
 from tests.fakes.crash import Interrupt
+from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
 from tests.fakes.work import MemoryStager
 from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
@@ -70,6 +79,24 @@ def test_broker_that_dies_after_the_commit_does_not_undo_the_batch(world: World)
         world.broker.is_down = True
 
     batch = run_batch.run_once(world.process(crash=Interrupt("committed", go_down)), "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailableError, ConfigurationError, TargetChangedError])
+def test_staging_that_cannot_be_removed_does_not_hide_that_the_batch_is_published(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: type[BatchledgerError]
+) -> None:
+    """The login to the catalog may be refused, or the target be renamed, right after the commit."""
+
+    def refuse(*_: object) -> None:
+        raise error("not now")
+
+    def lose_rights() -> None:
+        monkeypatch.setattr(MemorySink, "drop_staging", refuse)
+
+    batch = run_batch.run_once(world.process(crash=Interrupt("committed", lose_rights)), "run-1")
     assert batch is not None
     assert batch.state is BatchState.PUBLISHED
     assert_exactly_once(world)

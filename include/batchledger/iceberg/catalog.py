@@ -95,7 +95,10 @@ def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
 
 @contextmanager
 def translate_errors(doing: str, table: str) -> Iterator[None]:
-    """Turn what PyIceberg raises, outside of a commit, into errors that say what to do."""
+    """Turn what PyIceberg raises, outside of a commit, into errors that say what to do.
+
+    Not whether a batch is published: who cleans up after its commit, or asks what became of it, fails by the same.
+    """
     try:
         yield
     except BatchledgerError:
@@ -109,12 +112,12 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         raise ConfigurationError(
             f"could not {doing}: the catalog of table {table} refuses who logs in: {_first_line(error)}. Correct login "
-            "and password, or the token, of its connection. Nothing was published.",
+            "and password, or the token, of its connection.",
             table=table,
         ) from error
     except RequestException as error:
         raise _unavailable(doing, table, error) from error
-    except (ValidationError, ValueError, TypeError, NotImplementedError) as error:
+    except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError) as error:
         raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", table=table) from error
     except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
         raise _unavailable(doing, table, error) from error
@@ -122,8 +125,8 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
 
 def _unavailable(doing: str, table: str, error: Exception) -> ServiceUnavailableError:
     return ServiceUnavailableError(
-        f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Nothing "
-        "was published; try again when they do, or correct the catalog's connection.",
+        f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Try "
+        "again when they do, or correct the catalog's connection.",
         table=table,
     )
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
@@ -34,6 +35,8 @@ FOR_GOOD = {"max_ref_age_ms": 2**63 - 1}
 """How old a branch of an attempt and a tag may become, before expiry removes them: as old as anything can be."""
 _PREFIX = "batchledger"
 _BRANCH = re.compile(rf"{_PREFIX}_b(\d{{1,18}})_a(\d{{1,9}})", re.ASCII)
+_TAG = re.compile(rf"{_PREFIX}_b\d{{1,18}}(?P<before>_before)?", re.ASCII)
+PIPELINE_PROPERTY = f"{_PREFIX}.pipeline"
 BATCH_PROPERTY = f"{_PREFIX}.batch-id"
 PLANNED_PROPERTY = f"{_PREFIX}.planned-at"
 EPOCH_PROPERTY = f"{_PREFIX}.epoch"
@@ -58,7 +61,7 @@ def describe(attempt: Attempt) -> dict[str, str]:
     """What the snapshot of an attempt says of it."""
     batch = attempt.batch
     return {
-        f"{_PREFIX}.pipeline": batch.pipeline,
+        PIPELINE_PROPERTY: batch.pipeline,
         BATCH_PROPERTY: str(batch.batch_id),
         f"{_PREFIX}.attempt": str(attempt.number),
         PLANNED_PROPERTY: batch.planned_at.isoformat(),
@@ -88,7 +91,10 @@ class TableCommit:
     def append(
         self, branch: str, properties: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile] = ()
     ) -> int:
-        """Let a branch have one more snapshot, if it is as it was loaded; return the snapshot's id."""
+        """Let a branch have one more snapshot, if it is as it was loaded; return the snapshot's id.
+
+        Files are listed with the table's partitions as they are now, so these have to stay as they were loaded, too.
+        """
         transaction = self.table.transaction()
         update = transaction.update_snapshot(branch=branch, snapshot_properties=dict(properties))
         # Manifests would become as many as batches.
@@ -98,7 +104,8 @@ class TableCommit:
                 producer.append_data_file(each)
             for each in removed:
                 producer.delete_data_file(each)
-        self.requirements += transaction._requirements
+        same_spec = {"default-spec-id": self.table.metadata.default_spec_id}
+        self.requirements += [*transaction._requirements, AssertDefaultSpecId.model_validate(same_spec)]
         retention = _retention(self.table.metadata.refs[branch]) if branch == MAIN_BRANCH else FOR_GOOD
         self.updates += [
             each.model_copy(update=retention) if isinstance(each, SetSnapshotRefUpdate) else each
@@ -133,14 +140,15 @@ class TableCommit:
             catalog._delete_old_metadata(self.table.io, self.table.metadata, done.metadata)
 
 
-def find_refs(table: Table) -> Mapping[str, SnapshotRef]:
-    """Return the branches and tags of pipelines."""
-    return {name: ref for name, ref in table.metadata.refs.items() if name.startswith(f"{_PREFIX}_b")}
+def find_tags(table: Table) -> Mapping[str, str | None]:
+    """Return the tags of ``tag_of`` and ``tag_before``, and of which pipeline's batch the former are."""
+    matches = {name: _TAG.fullmatch(name) for name in _names(table, SnapshotRefType.TAG)}
+    return {name: None if match["before"] else _read_pipeline(table, name) for name, match in matches.items() if match}
 
 
 def find_branches(table: Table) -> Mapping[str, StagedBranch]:
     """Return the branches of attempts, by name."""
-    matches = {name: _BRANCH.fullmatch(name) for name in table.metadata.refs}
+    matches = {name: _BRANCH.fullmatch(name) for name in _names(table, SnapshotRefType.BRANCH)}
     return {
         name: StagedBranch(int(match[1]), int(match[2]), _read_planned_at(table, name))
         for name, match in matches.items()
@@ -157,12 +165,19 @@ def _retention(branch: SnapshotRef) -> dict[str, int | None]:
     }
 
 
+def _names(table: Table, kind: SnapshotRefType) -> Sequence[str]:
+    return [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type is kind]
+
+
 def _read_planned_at(table: Table, name: str) -> datetime | None:
-    snapshot = table.metadata.snapshot_by_name(name)
-    noted = snapshot.summary.additional_properties.get(PLANNED_PROPERTY) if snapshot and snapshot.summary else None
+    noted = _read_summary(table, name).get(PLANNED_PROPERTY)
     return datetime.fromisoformat(noted) if noted else None
 
 
-def is_tag(name: str) -> bool:
-    """Whether the name is one of ``tag_of`` or ``tag_before``."""
-    return "_a" not in name
+def _read_pipeline(table: Table, name: str) -> str | None:
+    return _read_summary(table, name).get(PIPELINE_PROPERTY)
+
+
+def _read_summary(table: Table, name: str) -> Mapping[str, str]:
+    snapshot = table.metadata.snapshot_by_name(name)
+    return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}

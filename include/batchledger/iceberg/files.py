@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
@@ -33,6 +34,10 @@ from batchledger.iceberg.layout import read_schema, rename, stored_name
 
 HELD_BYTES = 128 * 2**20
 """So many bytes of rows a task holds before it writes them."""
+AT_ONCE_BYTES = 32 * 2**20
+"""So many bytes of files are read at once, as they are stored; their rows take several times as much."""
+OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
+"""What the names of the properties begin with by which PyIceberg opens files."""
 _NO_SNAPSHOT = 0
 
 
@@ -111,11 +116,14 @@ def write_list(table: TableMetadata, io: FileIO, files: Sequence[DataFile]) -> s
 
 
 def read_list(table: Table, place: str) -> Sequence[DataFile]:
-    """Return the files of a manifest that a task has written."""
+    """Return the files of a manifest that a task has written, with the partitions that the table had then."""
+    stored = table.io.new_input(place)
+    with AvroFile[ManifestEntry](stored) as reader:
+        spec_id = int(reader.header.meta["partition-spec-id"])
     manifest = ManifestFile.from_args(
         manifest_path=place,
-        manifest_length=len(table.io.new_input(place)),
-        partition_spec_id=table.metadata.default_spec_id,
+        manifest_length=len(stored),
+        partition_spec_id=spec_id,
         content=ManifestContent.DATA,
         added_snapshot_id=_NO_SNAPSHOT,
         sequence_number=0,
@@ -143,20 +151,42 @@ def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tu
 
 
 def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, whole batches, by the names of the rows; what was deleted from them is left out."""
+    """Yield the rows of files, whole batches, by the names of the rows; what was deleted from them is left out.
+
+    PyIceberg reads all files that it is asked for at once and keeps them: it is asked for a few at a time.
+    """
     schema = read_schema(table, columns)
     projected = table.schema().select(*map(stored_name, columns))
     scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
-    for batch in scan.to_record_batches(tasks):
-        yield rename(batch, schema)
+    for together in _read_together(tasks):
+        for batch in scan.to_record_batches(together):
+            yield rename(batch, schema)
 
 
-def without_login(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of files that tasks need, as text: not the login of a REST catalog, nor what holds it."""
+def _read_together(tasks: Sequence[FileScanTask]) -> Iterator[Sequence[FileScanTask]]:
+    """Yield the files in their order, small ones together, those larger than ``AT_ONCE_BYTES`` each by itself."""
+    together: list[FileScanTask] = []
+    size = 0
+    for each in tasks:
+        if together and size + each.file.file_size_in_bytes > AT_ONCE_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(each)
+        size += each.file.file_size_in_bytes
+    if together:
+        yield together
+
+
+def without_login(properties: Mapping[str, Any], of_catalog: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of files that tasks need, as text: all that the catalog lends for the table.
+
+    Of the properties of the connection itself, ``of_catalog``, only those by which files are opened: the login to the
+    catalog is none of them, whatever its kind calls it: ``credential``, ``token``, ``uri`` with a password.
+    """
     return {
         name: value
         for name, value in properties.items()
-        if name != "credential" and isinstance(value, str | int | float)
+        if isinstance(value, str | int | float) and (name.startswith(OF_FILES) or of_catalog.get(name) != value)
     }
 
 

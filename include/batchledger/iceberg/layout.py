@@ -4,6 +4,7 @@ Iceberg keeps some names for itself, ``_partition`` among them: the partition of
 table with such a column can be written and never be read by Spark.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -11,13 +12,14 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, schema_to_pyarrow
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
 
 from batchledger.columns import BATCH_COLUMN
 from batchledger.errors import TargetChangedError
 from batchledger.partitioning import PartitionField as DeclaredField
+
+logger = logging.getLogger(__name__)
 
 STORED_NAMES = {"_partition": "_kafka_partition"}
 _NAMES = {stored: name for name, stored in STORED_NAMES.items()}
@@ -60,6 +62,7 @@ def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
             "in the transform.",
             table=table,
         )
+    _require_distinct([each.name for each in fields], table)
     return pa.schema([*fields, pa.field(BATCH_COLUMN, pa.int64())])
 
 
@@ -100,10 +103,10 @@ def create(
         creation.append(creation.table_metadata.schema().as_arrow().empty_table())
 
 
-def fit(table: Table, name: str, schema: pa.Schema) -> None:
-    """Let the table have the columns of a schema: what is missing is added, at the end and empty in older rows.
+def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
+    """Raise TargetChangedError when a column has another type, or the table a format that cannot be written.
 
-    Raises TargetChangedError when a column has another type, or the table a format that cannot be written.
+    A column that the table does not have fits, unless only upper and lower case tell it from one that it has.
     """
     if table.format_version != FORMAT_VERSION:
         raise TargetChangedError(
@@ -111,13 +114,11 @@ def fit(table: Table, name: str, schema: pa.Schema) -> None:
             "table in sink.table.",
             table=name,
         )
-    known = {each.name for each in table.schema().fields}
-    added = pa.schema([each for each in schema if each.name not in known])
-    if len(added):
-        with table.update_schema() as update:
-            update.union_by_name(added)
+    known = [each.name for each in table.schema().fields]
+    _require_distinct(dict.fromkeys([*known, *schema.names]), name)
+    shared = pa.schema([each for each in schema if each.name in known])
     try:
-        _check_pyarrow_schema_compatible(table.schema(), schema, format_version=FORMAT_VERSION)
+        _check_pyarrow_schema_compatible(table.schema(), shared, format_version=FORMAT_VERSION)
     except ValueError as error:
         raise TargetChangedError(
             f"table {name} cannot take the rows:\n{error}\nNothing was written. Alter the table, or correct "
@@ -126,10 +127,39 @@ def fit(table: Table, name: str, schema: pa.Schema) -> None:
         ) from error
 
 
-def describe_partitions(spec: PartitionSpec, table: Table) -> list[str]:
-    """Return the fields of a spec as a pipeline file writes them."""
-    return [_describe(each, str(table.schema().find_column_name(each.source_id))) for each in spec.fields]
+def add_columns(table: Table, schema: pa.Schema) -> None:
+    """Let the table have all columns of a schema that fits: new ones come at the end, empty in older rows."""
+    known = {each.name for each in table.schema().fields}
+    added = pa.schema([each for each in schema if each.name not in known])
+    if len(added):
+        with table.update_schema() as update:
+            update.union_by_name(added)
 
 
-def _describe(field: PartitionField, column: str) -> str:
-    return str(DeclaredField(name_of(column), str(field.transform)))
+def _require_distinct(columns: Iterable[str], table: str) -> None:
+    """Raise TargetChangedError where columns differ by case alone: Spark could not tell them apart, nor read any."""
+    by_lower: dict[str, str] = {}
+    for each in columns:
+        other = by_lower.setdefault(each.lower(), each)
+        if other != each:
+            raise TargetChangedError(
+                f"table {table} cannot have the columns {other!r} and {each!r}: for Spark they are the same, and the "
+                "table could not be read. Nothing was written. Name one of them otherwise, in source.schema or the "
+                "transform.",
+                table=table,
+            )
+
+
+def warn_of_partitions(table: Table, name: str, declared: Sequence[DeclaredField]) -> None:
+    """Log how a table is partitioned that is not so as a pipeline file says: that counts when it is created only."""
+    found = [
+        DeclaredField(name_of(str(table.schema().find_column_name(each.source_id))), str(each.transform))
+        for each in table.spec().fields
+    ]
+    if declared and found != list(declared):
+        logger.warning(
+            "table %s is partitioned by %s and stays so; sink.partition_by, %s, counts only when a table is created",
+            name,
+            ", ".join(map(str, found)) or "nothing",
+            ", ".join(map(str, declared)),
+        )

@@ -3,33 +3,31 @@
 The branch of an attempt has no parent: it holds the rows of the batch and nothing else, however large the table is. To
 publish, the same files become part of ``main`` in one commit, which requires that ``main`` and the branch are where
 they were seen, tags the new snapshot with the batch, and removes the branch. Rows that have to go are left out of the
-files that hold them, which are written anew. Where nothing has to go, it does not matter to the batch what others have
-committed to ``main`` meanwhile, and the commit is made again on top of it.
+files that hold them, which are written anew. Where no row of the table was looked at, because the batch only adds rows,
+it does not matter what others have committed to ``main`` meanwhile, and the commit is made again on top of it.
 
 The tag of a batch stays until the next one is committed, and keeps its snapshot from expiry, as another one keeps the
 snapshot before it: whatever maintenance does to the history, the outcome of the newest commit can be found.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from batchledger.accounting import TargetCount
-from batchledger.batch import Attempt, HeldRange
-from batchledger.columns import BATCH_COLUMN
+from batchledger.batch import Attempt, Batch, BatchState, HeldRange
 from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
 from batchledger.housekeeping import Leftover
 from batchledger.iceberg.catalog import LakeCatalog, translate_errors
@@ -39,15 +37,22 @@ from batchledger.iceberg.commits import (
     branch_of,
     describe,
     find_branches,
-    find_refs,
+    find_tags,
     is_of,
-    is_tag,
     tag_before,
     tag_of,
 )
-from batchledger.iceberg.coordinates import Coordinates, Offsets, group, lie_within
+from batchledger.iceberg.coordinates import Coordinates, Offsets, lie_within
 from batchledger.iceberg.files import IcebergFileWriter, read_files, read_list, slim, without_login, write_without
-from batchledger.iceberg.layout import create, fit, read_schema, stored_schema
+from batchledger.iceberg.layout import (
+    add_columns,
+    create,
+    read_schema,
+    require_fit,
+    stored_schema,
+    warn_of_partitions,
+)
+from batchledger.iceberg.rows import COORDINATE_COLUMNS, Place, count_repeated, find_offsets, read_rows
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.partitioning import PartitionField
 from batchledger.ports import Change, StagedBranch
@@ -56,8 +61,6 @@ from batchledger.refusals import stage_again
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
-_Place = tuple[int, TopicPartition]
 TRIES = 10
 """So often a commit is made again because others commit to the table at the same time."""
 
@@ -87,16 +90,34 @@ class IcebergTable:
             if not catalog.table_exists(self.identifier):
                 create(catalog, self.identifier, wanted, self.partitions)
             table = self._load()
-            fit(table, self.name, wanted)
-            table = self._load()
+            self._require_own(table, attempt)
+            require_fit(table, self.name, wanted)
+            warn_of_partitions(table, self.name, self.partitions)
+            if not attempt.batch.is_dry_run:
+                add_columns(table, wanted)
+                table = self._load()
+            if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
+                # Without a snapshot there is nothing that a publication could be compared with.
+                table.append(table.schema().as_arrow().empty_table())
             stored = read_schema(table).names
             columns = [each for each in schema.names if each in stored]
             return IcebergFileWriter(
                 slim(table.metadata),
-                without_login(table.io.properties),
+                without_login(table.io.properties, catalog.properties),
                 attempt.batch.batch_id,
                 read_schema(table, columns),
             )
+
+    def _require_own(self, table: Table, attempt: Attempt) -> None:
+        """Raise TargetChangedError when another pipeline has tagged its newest batch: each would remove the other's."""
+        for tag, pipeline in find_tags(table).items():
+            if pipeline not in (None, attempt.batch.pipeline):
+                raise TargetChangedError(
+                    f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged {tag} "
+                    f"there; {attempt.batch.pipeline} wrote nothing. Name another table in sink.table; or, when "
+                    f"{pipeline} is gone for good, remove the tag {tag}.",
+                    table=self.name,
+                )
 
     def list_columns(self) -> Sequence[str]:
         """See the port."""
@@ -117,6 +138,7 @@ class IcebergTable:
             files = [each for place in manifests for each in read_list(table, place)]
 
             def add(commit: TableCommit) -> None:
+                _require_partitions(commit.table, files, attempt.batch)
                 commit.append(branch_of(attempt), describe(attempt), files)
 
             self._commit(add, f"stage {attempt.batch.label}")
@@ -124,7 +146,7 @@ class IcebergTable:
     def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See the port."""
         with self._talk(f"read the rows of {attempt.batch.label}"):
-            table = self._load()
+            table = self._load_with(columns)
             yield from read_files(table, self._plan(table, _find_branch(table, attempt)), columns)
 
     def find_base(self, attempt: Attempt) -> int | None:
@@ -133,33 +155,31 @@ class IcebergTable:
             table = self._find()
             if table is None:
                 return None
-            before = table.metadata.refs.get(tag_before(attempt.batch))
-            return before.snapshot_id if before and _is_committed(table, attempt) else _head(table).snapshot_id
+            # Rows of a batch that is past that are brought once more, on what is there now.
+            is_asked = attempt.batch.state is BatchState.COMMITTING
+            committed = _find_committed(table, attempt) if is_asked else None
+            before = committed and table.metadata.snapshot_by_id(committed.parent_snapshot_id or 0)
+            # What nobody keeps any more cannot be looked at.
+            return (before or _head(table)).snapshot_id
 
     def read_rows(
         self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
         """See the port."""
         with self._talk("read it"):
-            table = self._load()
+            table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
             snapshot = _find_snapshot(table, base)
             if keys is None:
                 yield from read_files(table, self._plan(table, snapshot, lie_within(within)), columns)
                 return
-            schema = read_schema(table, columns)
-            wanted = keys.cast(pa.schema([schema.field(each) for each in keys.schema.names]))
-            for task in self._plan(table, snapshot):
-                rows = pa.Table.from_batches(read_files(table, [task], columns), schema)
-                same_key = rows.join(wanted, keys=wanted.schema.names, join_type="left semi")
-                here = [rows.filter(_is_within(rows, each)) for each in within]
-                yield from _unique(pa.concat_tables([same_key.select(columns), *here])).to_batches()
+            yield from read_rows(table, self._plan(table, snapshot), columns, within, keys)
 
-    def commit(self, attempt: Attempt, base: int, change: Change, *, epoch: int, is_found: bool) -> None:
+    def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
         """See the port."""
         doing = f"publish {attempt.batch.label}"
         with self._talk(doing):
             removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
-            table = self._load()
+            table = self._load_with(COORDINATE_COLUMNS)
             branch = _find_branch(table, attempt)
             added, left_out = self._without(table, self._plan(table, branch), dropped)
             rows = sum(each.record_count for each in added)
@@ -167,7 +187,7 @@ class IcebergTable:
             _require_count(left_out, change.dropped.num_rows, f"of the staged rows of {attempt.batch.label}")
             gone: Sequence[FileScanTask] = ()
             if len(removed):
-                tasks = self._plan(table, _find_snapshot(table, base), lie_within(removed.bounds))
+                tasks = self._plan(table, _find_snapshot(table, base or 0), lie_within(removed.bounds))
                 rest, taken, gone = self._replace(table, tasks, removed)
                 _require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
                 added = [*added, *rest]
@@ -177,9 +197,10 @@ class IcebergTable:
             def publish(commit: TableCommit) -> None:
                 if is_found and _is_committed(commit.table, attempt):
                     raise OutcomeUnknownError(f"could not {doing}: it has been committed already; it is looked up.")
-                if len(removed) and _head(commit.table).snapshot_id != base:
-                    raise self._overtaken(doing)
                 before = _head(commit.table).snapshot_id
+                if base not in (None, before):
+                    raise self._overtaken(doing)
+                _require_partitions(commit.table, added, attempt.batch)
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
                 commit.expect(branch_of(attempt), branch.snapshot_id)
                 commit.remove(branch_of(attempt))
@@ -187,7 +208,7 @@ class IcebergTable:
                     # Another ledger may have tagged a batch of the same number.
                     tagged = commit.table.metadata.refs.get(tag_of(attempt.batch))
                     commit.expect(tag_of(attempt.batch), tagged.snapshot_id if tagged else None)
-                    for name in filter(is_tag, find_refs(commit.table)):
+                    for name in find_tags(commit.table):
                         commit.remove(name)
                     commit.tag(tag_of(attempt.batch), after)
                     commit.tag(tag_before(attempt.batch), before)
@@ -255,7 +276,11 @@ class IcebergTable:
         self, within: Sequence[OffsetRange] | None, key: Sequence[str]
     ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
         """See the port."""
-        repeated = self._count_repeated(key) if key else {}
+        repeated: Mapping[Place, int] = {}
+        with self._talk("count its keys"):
+            table = self._find() if key else None
+            if table is not None:
+                repeated = count_repeated(table, self._plan(table, _head(table)), key)
         return {
             place: TargetCount(
                 len(rows), len(np.unique(rows)), int(rows.min()), int(rows.max()), repeated.get(place, 0)
@@ -263,34 +288,13 @@ class IcebergTable:
             for place, rows in self._find_offsets(within).items()
         }
 
-    def _find_offsets(self, within: Sequence[OffsetRange] | None) -> Mapping[_Place, Offsets]:
-        """Return the offsets of the rows of every batch and partition, of ``within`` only; none without a table."""
-        found: dict[_Place, list[Offsets]] = defaultdict(list)
+    def _find_offsets(self, within: Sequence[OffsetRange] | None) -> Mapping[Place, Offsets]:
         with self._talk("count its rows"):
             table = self._find()
             if table is None:
                 return {}
             filter_ = AlwaysTrue() if within is None else lie_within(within)
-            tasks = self._plan(table, _head(table), filter_)
-            for each in read_files(table, tasks, (*COORDINATE_COLUMNS, BATCH_COLUMN)):
-                rows = each if within is None else each.filter(_is_among(each, within))
-                for place, offsets in _by_place(pa.Table.from_batches([rows])):
-                    found[place].append(offsets)
-        return {place: np.concatenate(offsets) for place, offsets in found.items()}
-
-    def _count_repeated(self, key: Sequence[str]) -> Mapping[_Place, int]:
-        """Return how many rows of every batch and partition have the key of another row of the table."""
-        with self._talk("count its keys"):
-            table = self._find()
-            if table is None:
-                return {}
-            columns = list(dict.fromkeys([*COORDINATE_COLUMNS, BATCH_COLUMN, *key]))
-            batches = read_files(table, self._plan(table, _head(table)), columns)
-            rows = pa.Table.from_batches(batches, read_schema(table, columns))
-        copies = rows.group_by(list(key)).aggregate([([], "count_all")])
-        again = copies.filter(pc.greater(copies["count_all"], 1)).select(list(key))
-        same_key = rows.join(again, keys=list(key), join_type="left semi")
-        return {place: len(offsets) for place, offsets in _by_place(same_key)}
+            return find_offsets(table, self._plan(table, _head(table), filter_), within)
 
     def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
         """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
@@ -298,7 +302,7 @@ class IcebergTable:
         Whatever stands between may have sent a commit twice, and have answered with the second one's refusal: what was
         refused is not over before the table was seen again.
         """
-        for tried in range(TRIES):
+        for tried in range(TRIES + 1):
             try:
                 commit = TableCommit(self._load())
             except Exception as error:
@@ -310,9 +314,11 @@ class IcebergTable:
                 raise
             with suppress(CommitFailedException):
                 fill(commit)
-                if commit.updates:
+                if not commit.updates:
+                    return
+                if tried < TRIES:
                     commit.run(doing)
-                return
+                    return
         raise self._overtaken(doing)
 
     def _overtaken(self, doing: str) -> ServiceUnavailableError:
@@ -344,6 +350,9 @@ class IcebergTable:
         count, gone = 0, []
         for task in tasks if len(left_out) else ():
             found, files = write_without(table, task, left_out)
+            for each in files:
+                # PyIceberg writes for the partitions of now, and does not note it.
+                each.spec_id = table.metadata.default_spec_id
             if found:
                 gone.append(task)
                 added += files
@@ -361,6 +370,18 @@ class IcebergTable:
     def _load(self) -> Table:
         return self.catalog.opened.load_table(self.identifier)
 
+    def _load_with(self, columns: Collection[str]) -> Table:
+        """Return the table. Raises TargetChangedError when it has not all of the columns."""
+        table = self._load()
+        missing = [each for each in columns if each not in read_schema(table).names]
+        if missing:
+            raise TargetChangedError(
+                f"table {self.name} does not have the column {missing[0]} any more. Nothing was published. Give the "
+                "column its name back; where it was dropped, add it and fill it for older rows; then try again.",
+                table=self.name,
+            )
+        return table
+
     def _find(self) -> Table | None:
         with suppress(NoSuchTableError):
             return self._load()
@@ -371,8 +392,8 @@ def _head(table: Table) -> Snapshot:
     snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
     if snapshot is None:
         raise TargetChangedError(
-            f"table {'.'.join(table.name())} has no snapshot. Append no row to it, so that it has an empty one; or "
-            "name a table that does not exist yet."
+            f"table {'.'.join(table.name())} has no snapshot: it is not the one that the rows were staged for. Bring "
+            "that one back, or read the source again under a new pipeline name."
         )
     return snapshot
 
@@ -398,41 +419,43 @@ def _find_branch(table: Table, attempt: Attempt) -> Snapshot:
 
 
 def _is_committed(table: Table, attempt: Attempt) -> bool:
-    """Whether the tag of the batch is there, or its number in the history of the table."""
+    return _find_committed(table, attempt) is not None
+
+
+def _find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
+    """Return the snapshot of the batch: that of its tag, or one in the history of the table.
+
+    The tag may be that of a batch with its number in another ledger.
+    """
     tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
-    history = ancestors_of(table.metadata.snapshot_by_name(MAIN_BRANCH), table.metadata)
-    snapshots = [tagged] if tagged is not None else history
-    return any(each.summary and is_of(each.summary.additional_properties, attempt.batch) for each in snapshots)
+    for each in chain([tagged] if tagged else [], _read_history(table)):
+        if each.summary and is_of(each.summary.additional_properties, attempt.batch):
+            return each
+    return None
+
+
+def _read_history(table: Table) -> Iterator[Snapshot]:
+    """Yield the snapshots of the table, the newest first."""
+    by_id = {each.snapshot_id: each for each in table.metadata.snapshots}
+    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id or 0)
+
+
+def _require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:
+    """Raise StagingLostError where files were written for other partitions than the table has now.
+
+    They would be listed with values of these, and be left out by whoever reads some partitions only.
+    """
+    if any(each.spec_id != table.metadata.default_spec_id for each in files):
+        raise StagingLostError(
+            f"{batch.label}: the partitions of table {'.'.join(table.name())} were changed after its files had been "
+            f"written for others. Nothing was published; {stage_again(batch)}.",
+            batch_id=batch.batch_id,
+        )
 
 
 def _require_count(found: int, wanted: int, what: str) -> None:
     if found != wanted:
         raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")
-
-
-def _is_within(rows: pa.Table | pa.RecordBatch, range_: OffsetRange) -> Any:
-    is_partition = pc.and_(
-        pc.equal(rows["_topic"], range_.partition.topic), pc.equal(rows["_partition"], range_.partition.partition)
-    )
-    is_in = pc.and_(pc.greater_equal(rows["_offset"], range_.start), pc.less(rows["_offset"], range_.until))
-    return pc.and_(is_partition, is_in)
-
-
-def _is_among(rows: pa.RecordBatch, ranges: Sequence[OffsetRange]) -> Any:
-    marked = np.zeros(rows.num_rows, dtype=bool)
-    for each in ranges:
-        marked |= _is_within(rows, each).to_numpy(zero_copy_only=False)
-    return pa.array(marked)
-
-
-def _unique(rows: pa.Table) -> pa.Table:
-    """Return each row once; rows differ by where their records lie."""
-    numbered = rows.append_column("_row", pa.array(range(rows.num_rows)))
-    first = numbered.group_by(list(COORDINATE_COLUMNS)).aggregate([("_row", "min")])
-    return rows.take(first["_row_min"])
-
-
-def _by_place(rows: pa.Table) -> Iterator[tuple[_Place, Offsets]]:
-    for batch_id in rows[BATCH_COLUMN].unique().to_pylist():
-        for partition, offsets in group(rows.filter(pc.equal(rows[BATCH_COLUMN], batch_id))):
-            yield (batch_id, partition), offsets

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 
-from batchledger.errors import ServiceUnavailableError
+from batchledger.errors import ConfigurationError, ServiceUnavailableError
 
 ANSWER_SECONDS = 10.0
 
@@ -20,7 +20,7 @@ _API_VERSIONS, _VERSION, _CORRELATION = 18, 3, 1
 _CLIENT = b"batchledger"
 _FINALIZED_EPOCH, _FINALIZED = 1, 2
 _LARGEST_ANSWER_BYTES = 1024 * 1024
-_DEFAULT_PORT = 9092
+_DEFAULT_PORT, _LARGEST_PORT = 9092, 65_535
 
 
 class _Truncated(ValueError):  # noqa: N818 -- never leaves this module
@@ -31,7 +31,8 @@ def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
     """Return the finalized level of each feature, None when the broker does not tell.
 
     A feature that is not there is at level 0. ``options`` are checked librdkafka options. The brokers are asked in
-    turn until one answers: ServiceUnavailableError when none does within ``ANSWER_SECONDS``.
+    turn until one answers: ServiceUnavailableError when none does within ``ANSWER_SECONDS``, ConfigurationError for an
+    address that is none.
     """
     deadline = monotonic() + ANSWER_SECONDS
     trouble: Exception | None = None
@@ -51,13 +52,22 @@ def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
 
 
 def _addresses(servers: str) -> Iterator[tuple[str, int]]:
-    """Yield host and port of each: ``a``, ``a:9092``, ``[::1]:9092`` or ``SSL://a:9092``, as librdkafka takes them."""
+    """Yield host and port of each: ``a``, ``a:9092``, ``[::1]:9092`` or ``SSL://a:9092``, as librdkafka takes them.
+
+    Raises ConfigurationError.
+    """
     for each in servers.split(","):
         address = each.strip().rpartition("://")[2].rstrip("/")
         host, colon, port = address.rpartition(":")
         if not colon or port.endswith("]"):
             host, port = address, str(_DEFAULT_PORT)
         if address:
+            if not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
+                raise ConfigurationError(
+                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}. Write each "
+                    "broker as host:port in the connection.",
+                    bootstrap_servers=servers,
+                )
             yield host.strip("[]"), int(port)
 
 

@@ -5,25 +5,33 @@ so that lag tools show a pipeline as they show any consumer. A cluster takes off
 of the source topics is there, the first partition of the output topic stands for them.
 
 Known limit: when nobody has committed for longer than ``offsets.retention.minutes``, the records are asked. Then a
-batch whose records retention has removed since, or that had none, counts as not committed.
+batch whose records retention has removed since, or that had none, counts as not committed; so does one that was sent
+by a clock that is more than ``CLOCKS_DIFFER_BY`` behind the database's.
+
+Where the source topics were not on the cluster, came, and were deleted again, the mark of the output topic is that of
+an old batch, and answers for a newer one that was committed between.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.batch import Attempt, Batch, Lane
 from batchledger.errors import ServiceUnavailableError, TargetRefusedError
-from batchledger.kafka.output_log import describe_topics, look_at, read_committed
-from batchledger.kafka.output_records import read_batch, read_origin
+from batchledger.kafka.output_log import begin_at, describe_topics, look_at, read_committed
+from batchledger.kafka.output_records import read_batch, read_number, read_origin
 from batchledger.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options
 from batchledger.offsets import TopicPartition
 
 ANSWER_SECONDS = 10.0
+CLOCKS_DIFFER_BY = timedelta(hours=1)
+"""At most: of the database, which says when a batch was planned and may move to another machine, and of whoever stamps
+the records."""
 
 _METADATA = re.compile(
     r"batchledger/1 batch=(?P<batch>\d+) attempt=(?P<attempt>\d+) planned=(?P<planned>\d+)", re.ASCII
@@ -81,26 +89,67 @@ def read_metadata(
 ) -> dict[TopicPartition, str]:
     """Return the metadata of what is committed, by partition.
 
-    COMMITTED waits until no transaction of the group is pending, and raises KafkaException when one stays pending;
-    UNCOMMITTED leaves out what is pending.
+    COMMITTED waits until no transaction of the group is pending; UNCOMMITTED leaves out what is pending. Raises
+    KafkaException, also when one stays pending, or when a partition cannot be told.
     """
     partitions = sorted({each.partition for each in batch.ranges} | {_stand_in(topic)})
     with closing(open_group(options, batch, isolation)) as consumer:
         found = consumer.committed(
             [KafkaTopicPartition(each.topic, each.partition) for each in partitions], ANSWER_SECONDS
         )
+    for each in found:
+        # What cannot be told is not nothing.
+        if each.error is not None:
+            raise KafkaException(each.error)
     return {TopicPartition(each.topic, each.partition): each.metadata or "" for each in found if each.offset >= 0}
 
 
-def find_foreign(metadata_by_partition: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
-    """Return what somebody else has committed."""
-    return {each: text for each, text in metadata_by_partition.items() if read_mark(text) is None}
+def find_foreign(
+    metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: Callable[[int], bool] = lambda _: True
+) -> dict[TopicPartition, str]:
+    """Return what somebody else has committed, as far as it can be told: no pipeline, or one of another ledger.
+
+    ``knows`` says whether the batch's ledger has one of that id.
+    """
+    own, found = Mark.of(batch), {each: read_mark(text) for each, text in metadata_by_partition.items()}
+    return {
+        each: metadata_by_partition[each]
+        for each, mark in found.items()
+        if mark is None or _is_foreign(mark, own, batch.lane) or not knows(mark.batch_id)
+    }
+
+
+def advise(foreign: Mapping[TopicPartition, str], batch: Batch) -> str:
+    """Say who may have committed that, and what to do before the group is deleted."""
+    if any(read_mark(text) is None for text in foreign.values()):
+        return "End whoever else uses the group"
+    return (
+        f"Either another ledger writes with pipeline name {batch.pipeline} to this cluster: give one of the two "
+        "another name. Or this ledger was made anew, or restored from a backup that does not have these batches: move "
+        "its position behind the offsets of the group (batchledger skip), else their records are produced once more"
+    )
+
+
+def _is_foreign(mark: Mark, own: Mark, lane: Lane) -> bool:
+    """Whether the batch's own ledger cannot have made the mark before it commits the batch.
+
+    Live batches of a pipeline are planned and published one after the other. Replays may overtake one another.
+    """
+    if mark.batch_id == own.batch_id:
+        return mark != own
+    latest = own.planned + CLOCKS_DIFFER_BY // timedelta(microseconds=1)
+    return lane is Lane.LIVE and (mark.batch_id > own.batch_id or mark.planned > latest)
 
 
 def read_mark(metadata: str) -> Mark | None:
     """Return what the metadata says, None when it is not a pipeline's."""
     match = _METADATA.fullmatch(metadata)
     return None if match is None else Mark(int(match["batch"]), int(match["planned"]))
+
+
+def is_named(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> bool:
+    """Whether the batch is among those that were committed last."""
+    return any(read_mark(text) == Mark.of(batch) for text in metadata_by_partition.values())
 
 
 def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> bool | None:
@@ -112,27 +161,30 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
     if not metadata_by_partition:
         return None
     wanted = Mark.of(batch)
-    is_named = {each: read_mark(text) == wanted for each, text in metadata_by_partition.items()}
+    has_named = {each: read_mark(text) == wanted for each, text in metadata_by_partition.items()}
     # An older batch may have stood for a source topic that is here by now, so the stand-in need not agree.
     source = {each.partition for each in batch.ranges}
-    told = {each: named for each, named in is_named.items() if each in source} or is_named
-    if find_foreign(metadata_by_partition) or len(set(told.values())) > 1:
+    told = {each: named for each, named in has_named.items() if each in source} or has_named
+    foreign = find_foreign(metadata_by_partition, batch)
+    if foreign or len(set(told.values())) > 1:
         found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(metadata_by_partition.items()))
         raise TargetRefusedError(
             f"whether {batch.label} was committed cannot be told: the offsets of group {group_of(batch)} were "
-            f"committed by somebody else, too. Their metadata: {found}. End whoever else uses the group, look in the "
-            f"topic for header _batch_id = {batch.batch_id}, then delete the group: the records decide then.",
+            f"committed by somebody else, too. Their metadata: {found}. {advise(foreign, batch)}. Look in the topic "
+            f"for header _batch_id = {batch.batch_id}, then delete the group: the records decide then.",
             group=group_of(batch),
         )
     return any(told.values())
 
 
 def search_topic(options: Mapping[str, str], topic: str, batch: Batch) -> bool:
-    """Return whether the topic shows a record of the batch. Reads it from its log start; raises KafkaException.
+    """Return whether the topic shows a record of the batch. Raises KafkaException.
 
-    Raises ServiceUnavailableError when an open transaction, whoever's, may hide some.
+    Reads what was sent since shortly before the batch was planned: of a large topic little, because the ledger's
+    transaction waits meanwhile. Raises ServiceUnavailableError when an open transaction, whoever's, may hide some.
     """
-    log, batch_id = look_at(options, topic), str(batch.batch_id).encode()
+    log = begin_at(options, look_at(options, topic), batch.planned_at - CLOCKS_DIFFER_BY)
+    batch_id = str(batch.batch_id).encode()
     if any(_belongs(message, batch, batch_id) for message in read_committed(options, log)):
         return True
     if log.held_back:
@@ -149,8 +201,8 @@ def _belongs(message: Any, batch: Batch, batch_id: bytes) -> bool:
     origin = read_origin(message.headers())
     if origin is None or origin.batch_id != batch_id:
         return False
-    found = read_batch(origin)
-    return found is not None and any(each.partition == found[1] for each in batch.ranges)
+    found, offset = read_batch(origin), read_number(origin.offset)
+    return found is not None and any(each.partition == found[1] and offset in each for each in batch.ranges)
 
 
 def _stand_in(topic: str) -> TopicPartition:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Any
 
@@ -13,10 +14,11 @@ from batchledger.kafka.requests import (
     Isolation,
     client_options,
     list_bounds,
+    list_offsets,
     open_admin,
     wait,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition
 
 # So many offsets of aborted records are passed by in less time than a broker may be silent.
 OFFSETS_IN_SLICE = 500_000
@@ -82,6 +84,21 @@ def look_at(options: Mapping[str, str], topic: str) -> OutputLog:
     starts, ends, watermarks = list_bounds(options, partitions)
     ranges = tuple(OffsetRange(each, starts[each], max(starts[each], ends[each])) for each in partitions)
     return OutputLog(ranges, sum(watermarks[each] - ends[each] for each in partitions))
+
+
+def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> OutputLog:
+    """Return the log without what lies before the first record of that moment or later, as the topic's clock has it.
+
+    That is the broker's, or that of the producers, as ``message.timestamp.type`` says.
+    """
+    found = list_offsets(options, [each.partition for each in log.ranges], int(moment.timestamp() * 1000))
+    # Negative where no record is as young.
+    first = {each: LARGEST_OFFSET if offset < 0 else offset for each, offset in found.items()}
+    ranges = tuple(
+        OffsetRange(each.partition, min(max(each.start, first[each.partition]), each.until), each.until)
+        for each in log.ranges
+    )
+    return OutputLog(ranges, log.held_back)
 
 
 def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[Any]:

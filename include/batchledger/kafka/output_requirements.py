@@ -1,6 +1,6 @@
 """Whether a cluster, a topic and a group can take the batches of a pipeline; makes the topic when it is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -10,7 +10,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 from batchledger.batch import Attempt
 from batchledger.errors import BatchledgerError, TargetRefusedError
 from batchledger.kafka.features import read_features
-from batchledger.kafka.output_commits import find_foreign, group_of, read_metadata
+from batchledger.kafka.output_commits import advise, find_foreign, group_of, read_metadata
 from batchledger.kafka.output_errors import explaining, is_passing
 from batchledger.kafka.output_log import TopicFacts, describe_topics
 from batchledger.kafka.requests import (
@@ -38,7 +38,7 @@ class OutputRequirements:
     topic: str
     accepts_older_transactions: bool
 
-    def require(self, attempt: Attempt) -> str:
+    def require(self, attempt: Attempt, knows: Callable[[int], bool]) -> str:
         """See the port. Only a topic is created, and only when nothing else is refused."""
         if not self.accepts_older_transactions:
             self._require_transactions(attempt)
@@ -47,7 +47,7 @@ class OutputRequirements:
             admin = open_admin(client_options(self.options))
             cluster_id = wait(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)).cluster_id
             known = describe_topics(self.options, sorted({*sources, self.topic}))
-            self._require_own_group(admin, attempt)
+            self._require_own_group(admin, attempt, knows)
             facts = known.get(self.topic) or self._create(admin, attempt, known)
         return f"{cluster_id} {facts.topic_id}"
 
@@ -71,7 +71,7 @@ class OutputRequirements:
             f"upgrade --feature transaction.version={NEEDED_VERSION}), or set sink.accept_older_transactions: true",
         )
 
-    def _require_own_group(self, admin: AdminClient, attempt: Attempt) -> None:
+    def _require_own_group(self, admin: AdminClient, attempt: Attempt, knows: Callable[[int], bool]) -> None:
         group = group_of(attempt.batch)
         members = _count_members(admin, group)
         if members:
@@ -80,13 +80,14 @@ class OutputRequirements:
                 f"group {group}, in which the pipeline commits its offsets, has {members} members. End these consumers",
             )
         # Pending offsets are those of an earlier attempt; who begins the next transaction ends it.
-        foreign = find_foreign(read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED))
+        metadata = read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED)
+        foreign = find_foreign(metadata, attempt.batch, knows)
         if foreign:
             found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(foreign.items()))
             raise self._refusal(
                 attempt,
                 f"somebody else has committed in group {group}, in which the pipeline commits its offsets (metadata "
-                f"{found}). Find out who, then delete the group",
+                f"{found}). {advise(foreign, attempt.batch)}. Then delete the group",
             )
 
     def _create(self, admin: AdminClient, attempt: Attempt, known: Mapping[str, TopicFacts]) -> TopicFacts:

@@ -31,9 +31,9 @@ class KafkaOutputTopic:
     accepts_older_transactions: bool = False
     clock: Callable[[], float] = field(default=monotonic, repr=False)
 
-    def require_usable(self, attempt: Attempt) -> str:
+    def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
         """See the port. Returns the cluster's id and the topic's."""
-        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt)
+        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt, knows)
 
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """See the port."""

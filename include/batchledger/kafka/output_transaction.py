@@ -14,7 +14,7 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from batchledger.batch import Attempt
+from batchledger.batch import Attempt, Batch
 from batchledger.errors import (
     BatchledgerError,
     FencedError,
@@ -23,12 +23,12 @@ from batchledger.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.kafka.output_commits import judge, open_group, read_metadata, search_topic, write_offsets
+from batchledger.kafka.output_commits import is_named, judge, open_group, read_metadata, search_topic, write_offsets
 from batchledger.kafka.output_errors import explain, explaining, is_fenced
 from batchledger.kafka.output_log import describe_topics
-from batchledger.kafka.output_pace import is_too_slow
+from batchledger.kafka.output_pace import Pace, Verdict
 from batchledger.kafka.output_sending import RecordSender, open_producer
-from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS, describe_topic_configs, kafka_call
+from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation, describe_topic_configs, kafka_call
 from batchledger.ports.output import OutputRecord
 
 # All of them together, and the silence that a sender bears, are less than the minute for which a database lets a
@@ -60,13 +60,13 @@ class OutputWriter:
         # The first row may take long to come; only then the transaction begins to age.
         waiting = iter(records)
         waiting = chain(list(islice(waiting, 1)), waiting)
-        with self._ending(producer, attempt, count) as began_at:
+        with self._ending(producer, attempt, count) as pace:
             sender = RecordSender(
                 producer,
                 self.topic,
                 partitions,
                 attempt.batch.batch_id,
-                look=lambda sent: self._require_pace(attempt, began_at, sent, count),
+                look=lambda acknowledged: self._require_pace(attempt, pace, acknowledged),
                 probe=lambda: _require_open(producer),
             )
             sender.send(waiting)
@@ -77,7 +77,8 @@ class OutputWriter:
                 )
             with closing(open_group(self.options, attempt.batch)) as group:
                 producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
-            self._require_pace(attempt, began_at, count, count)
+            self._require_first(attempt)
+            self._require_pace(attempt, pace, count)
         self._decide(producer, attempt)
 
     def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
@@ -96,9 +97,23 @@ class OutputWriter:
 
     def find_commit(self, attempt: Attempt) -> bool:
         """See the port."""
-        batch = attempt.batch
         with self._explaining(attempt, "asking whether it was committed"):
             self._open(0).purge()
+        return self._is_committed(attempt.batch)
+
+    def _require_first(self, attempt: Attempt) -> None:
+        """Raise OutcomeUnknownError when the batch was committed before this transaction.
+
+        Who has announced it may have slept, while somebody else committed it and died. By now nobody else can.
+        """
+        if is_named(read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED), attempt.batch):
+            raise OutcomeUnknownError(
+                f"{attempt.batch.label} has been committed to topic {self.topic} before, and is looked up.",
+                batch_id=attempt.batch.batch_id,
+            )
+
+    def _is_committed(self, batch: Batch) -> bool:
+        """Whether it was, once nobody else can commit it any more."""
         with kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options):
             is_committed = judge(read_metadata(self.options, self.topic, batch), batch)
             return search_topic(self.options, self.topic, batch) if is_committed is None else is_committed
@@ -137,37 +152,48 @@ class OutputWriter:
         return explaining(self.options, self.topic, attempt, where)
 
     @contextmanager
-    def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[float]:
-        """Begin a transaction, yield when, and abort it when the block raises: nothing of it was committed."""
+    def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[Pace]:
+        """Begin a transaction, yield its pace, and abort it when the block raises: nothing of it was committed."""
         with self._explaining(attempt, "beginning the transaction"):
             producer.begin_transaction()
         began_at = self.clock()
         try:
             with self._explaining(attempt, "in the transaction"):
-                yield began_at
+                yield Pace(count, self.transaction_timeout_seconds, began_at)
         except BaseException as error:
             _abort(producer, attempt)
             elapsed_seconds = self.clock() - began_at
             if isinstance(error, FencedError) and elapsed_seconds > self.transaction_timeout_seconds:
-                # The broker fences the producer of a transaction that has become too old, too (S105).
+                # The broker fences the producer of a transaction that has become too old, too (S105). As slow as
+                # that the records were not, else it would have been given up before.
                 found = f"after {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
-                raise self._too_slow(attempt, found) from error
+                raise self._give_up(attempt, Verdict.STOOD_STILL, found) from error
             raise
 
-    def _require_pace(self, attempt: Attempt, began_at: float, sent: int, count: int) -> None:
-        elapsed_seconds = self.clock() - began_at
-        if is_too_slow(elapsed_seconds, sent, count, self.transaction_timeout_seconds):
-            raise self._too_slow(attempt, f"{sent:,} of {count:,} records took {elapsed_seconds:.1f} s")
+    def _require_pace(self, attempt: Attempt, pace: Pace, acknowledged: int) -> None:
+        now = self.clock()
+        verdict = pace.look(now, acknowledged)
+        if verdict is not Verdict.IN_TIME:
+            found = f"{acknowledged:,} of {pace.count:,} records took {now - pace.began_at:.1f} s"
+            raise self._give_up(attempt, verdict, found)
 
-    def _too_slow(self, attempt: Attempt, found: str) -> TargetRefusedError:
-        return TargetRefusedError(
-            f"{attempt.batch.label} cannot be written to topic {self.topic} within the transaction timeout of "
-            f"{self.transaction_timeout_seconds:g} s: {found}. The transaction was given up, and nothing of it is "
-            "visible. Lower limits.max_records, so that batches are smaller, or raise sink.transaction_timeout; then "
-            "readers of committed records may have to wait as long.",
-            batch_id=attempt.batch.batch_id,
-            topic=self.topic,
+    def _give_up(self, attempt: Attempt, verdict: Verdict, found: str) -> BatchledgerError:
+        label, batch_id = attempt.batch.label, attempt.batch.batch_id
+        happened = (
+            f"written to topic {self.topic} within the transaction timeout of {self.transaction_timeout_seconds:g} s: "
+            f"{found}. The transaction was given up, and nothing of it is visible."
         )
+        advice = (
+            "Lower limits.max_records, so that batches are smaller, or raise sink.transaction_timeout; then readers of "
+            "committed records may have to wait as long."
+        )
+        if verdict is Verdict.STOOD_STILL:
+            return ServiceUnavailableError(
+                f"{label} was not {happened} Broker, database or this process stood still meanwhile, so the step can "
+                f"be run again. Where that does not help: {advice}",
+                batch_id=batch_id,
+            )
+        return TargetRefusedError(f"{label} cannot be {happened} {advice}", batch_id=batch_id, topic=self.topic)
 
     def _decide(self, producer: Producer, attempt: Attempt) -> None:
         """Commit. A lost answer is asked for again, which changes nothing once it is decided (S104)."""

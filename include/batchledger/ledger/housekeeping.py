@@ -16,8 +16,9 @@ from psycopg import sql
 from batchledger.batch import BatchState, Decision, DecisionKind
 from batchledger.database import STAGING_SCHEMA, WRITERS_LEAVE_WITHIN, ranges_as_arrays, read_ranges, read_statement
 from batchledger.effects import dropping
+from batchledger.errors import OutcomePendingError
 from batchledger.housekeeping import BOUNDS, AttemptFacts, Bounds, Leftover, Removal, StagingTable
-from batchledger.ledger.rows import Cursor, insert_decision
+from batchledger.ledger.rows import Cursor, insert_decision, require_none_committing
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import count_offsets, merge_ranges
 
@@ -94,7 +95,7 @@ class PostgresHousekeeping:
         """Remove the records that were set aside before that moment; the balances keep them, and who removed them.
 
         Takes the pipeline's lock for each part, as a person's decision does, so that no publication is between
-        looking at quarantine and publishing it again.
+        looking at quarantine and publishing it again; nothing goes while a batch is committing.
         """
         parameters = {"pipeline": pipeline, "before": before}
         if self.is_dry_run:
@@ -103,6 +104,7 @@ class PostgresHousekeeping:
         def drop(limit: int) -> int:
             with transaction(self.dsn, f"remove expired records from the quarantine of {pipeline}") as cursor:
                 _lock_briefly(cursor, pipeline)
+                _leave_committing(cursor, pipeline)
                 cursor.execute(read_statement(__package__, "find_expired_quarantine"), {**parameters, "limit": limit})
                 found = merge_ranges(read_ranges(cursor))
                 cursor.execute(
@@ -176,7 +178,7 @@ class PostgresHousekeeping:
 
 
 class _Busy(Exception):  # noqa: N818 (it never leaves this module)
-    """The pipeline is locked by a publication or a decision."""
+    """The pipeline is locked by a publication or a decision, or a batch of it is committing."""
 
 
 def list_staging(cursor: Cursor) -> list[StagingTable]:
@@ -188,6 +190,13 @@ def list_staging(cursor: Cursor) -> list[StagingTable]:
         )
         for name, batch_id, attempt, pipeline, state, *known in cursor
     ]
+
+
+def _leave_committing(cursor: Cursor, pipeline: str) -> None:
+    try:
+        require_none_committing(cursor, pipeline)
+    except OutcomePendingError as error:
+        raise _Busy from error
 
 
 def _lock_briefly(cursor: Cursor, pipeline: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from batchledger.accounting import TargetCount
@@ -12,6 +13,8 @@ from batchledger.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+AT_ONCE_ROWS = 50_000
 
 
 class RowFiles(Protocol):
@@ -77,7 +80,8 @@ class LakeTable(Protocol):
     def prepare(self, attempt: Attempt, schema: "pa.Schema") -> RowFileWriter:
         """Make the table exist and take rows with these columns, and return what writes them to files.
 
-        Raises TargetChangedError when a column does not fit.
+        A dry run does not alter a table that exists: the files have those of the columns that it has. Raises
+        TargetChangedError when a column does not fit.
         """
 
     def list_columns(self) -> Sequence[str]:
@@ -95,7 +99,7 @@ class LakeTable(Protocol):
     def find_base(self, attempt: Attempt) -> int | None:
         """Return the state that the batch is published on; None when there is no table.
 
-        That before its own commit, if it is committed; else that of now.
+        That before its own commit, if it is committing and has been committed; else that of now.
         """
 
     def read_rows(
@@ -103,12 +107,14 @@ class LakeTable(Protocol):
     ) -> "Iterator[pa.RecordBatch]":
         """Yield what a state holds in some ranges, or with some keys; rows beside the ranges may be among it."""
 
-    def commit(self, attempt: Attempt, base: int, change: Change, *, epoch: int, is_found: bool) -> None:
+    def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
         """Make the staged rows visible, and those that are removed invisible, at once.
 
-        ``base`` is the state in which ``removed`` was found; ``epoch`` is noted. Where ``is_found``, ``find_commit``
-        finds it. Raises StagingLostError when as many rows as ``change`` says do not come or go, and
-        OutcomeUnknownError when it may have been done; after any other error it was not, nor will it be.
+        ``base`` is the state that was looked at, in which ``removed`` was found, and has to be the newest one still;
+        None where nothing was looked at, nor is removed: then it does not matter what others commit. ``epoch`` is
+        noted. Where ``is_found``, ``find_commit`` finds it. Raises StagingLostError when as many rows as ``change``
+        says do not come or go, or the files do not fit the table any more, and OutcomeUnknownError when it may have
+        been done; after any other error it was not, nor will it be.
         """
 
     def find_commit(self, attempt: Attempt) -> bool:
@@ -137,10 +143,13 @@ class LakeTable(Protocol):
 
 
 def as_coordinates(rows: Iterable[tuple[str, int, int]]) -> "pa.Table":
-    """Return (topic, partition, offset) of rows as a table."""
+    """Return (topic, partition, offset) of rows as a table; of a cursor's, a part at a time is made Python's values."""
     import pyarrow as pa
 
-    columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    types = {"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64()}
-    arrays = [pa.array(values, type_) for values, type_ in zip(columns, types.values(), strict=True)]
-    return pa.table(arrays, names=list(types))
+    schema = pa.schema({"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64()})
+    iterator, parts = iter(rows), []
+    while part := list(islice(iterator, AT_ONCE_ROWS)):
+        columns = zip(*part, strict=True)
+        arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+        parts.append(pa.record_batch(arrays, schema=schema))
+    return pa.Table.from_batches(parts, schema)

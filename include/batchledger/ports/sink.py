@@ -116,6 +116,9 @@ class Sink(Protocol):
         can be known without writing to the target.
         """
 
+    def confirm_target(self, publication: Publication) -> None:
+        """Raise TargetChangedError unless the target is the pipeline's, which has one once the publication is over."""
+
     def check(self, publication: Publication) -> None:
         """Raise what ``publish`` would raise now, and leave nothing of it behind."""
 
@@ -132,14 +135,14 @@ class Sink(Protocol):
         """Make visible what was published within the publication; only where the sink ``commits_itself``.
 
         Of a batch that is ``committing`` the commit is one that ``find_commit`` finds. Raises OutcomeUnknownError when
-        it may have been done; after any other error it was not, nor will it be.
+        it may have been done, or somebody has done it before; after any other error it was not, nor will it be.
         """
 
     def confirm(self, publication: Publication) -> None:
         """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
 
-        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError or
-        AuditOutdatedError when the rows are not those that were audited.
+        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError when
+        the rows are not those that were audited, and ConfigurationError when the rules are not.
         """
 
     def find_commit(self, attempt: Attempt) -> bool:

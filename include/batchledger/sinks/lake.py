@@ -35,11 +35,12 @@ from batchledger.ports import (
     TargetAccess,
     as_coordinates,
 )
+from batchledger.ports.lake import AT_ONCE_ROWS
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows
 from batchledger.sinks.left_behind import look_for_left
-from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
+from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import (
     TASK_COLUMN,
     find_aside,
@@ -91,7 +92,7 @@ class LakeStagingWriter:
                             write_index(_select(batch.filter(deletes), self.index_schema))
                         batch = batch.filter(pc.invert(deletes)).drop_columns([DELETED_COLUMN])
                     if batch.num_rows:
-                        files.write(batch)
+                        files.write(batch.select(self.files.schema.names))
 
                 yield write
             if files.manifest is not None:
@@ -134,10 +135,20 @@ class LakeSink(PostgresStaging):
         """See the base class. The table itself has said so before."""
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
-        """See the port. The table is created by the first attempt, and gets columns that it does not have, empty."""
+        """See the port. The table is created by the first attempt, and gets columns that it does not have, empty.
+
+        Not by a dry run, which stages, checks and compares those columns only that the table has.
+        """
         self.require_key_columns(schema)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
         files = self.table.prepare(attempt, pa.schema(stored))
+        absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
+        if absent:
+            raise TargetChangedError(
+                f"{self.name} has no column {', '.join(absent)}, by which rows of {attempt.batch.label} are judged. A "
+                "dry run adds none: add it, or let a batch be published first.",
+                table=self.table.name,
+            )
         index_schema = self._index_schema(attempt, schema, files.schema)
         index = super().open_staging(attempt, index_schema)
         listed = f"{table_prefix(attempt)}_files"
@@ -231,6 +242,13 @@ class LakeSink(PostgresStaging):
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
         return replace(comparison, absent_columns=tuple(absent))
 
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        identity = self.table.identify()
+        if identity is None:
+            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
+        publication.confirm_target(self.name, identity)
+
     def check(self, publication: Publication) -> None:
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
@@ -238,15 +256,13 @@ class LakeSink(PostgresStaging):
 
     def publish(self, publication: Publication) -> int:
         """See the port. What is to be done in the lake is what has changed in the temporary table."""
-        identity = self.table.identify()
-        if identity is None:
-            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
-        publication.confirm_target(self.name, identity)
+        self.confirm_target(publication)
         return self._account(publication)
 
     def confirm(self, publication: Publication) -> None:
         """See the port."""
-        self._account(publication)
+        with confirming(publication, self.name):
+            self._account(publication)
 
     def _account(self, publication: Publication) -> int:
         """Apply the batch to what is laid out, and let later batches know its keys; return how many rows it has."""
@@ -301,7 +317,7 @@ class LakeSink(PostgresStaging):
             cursor.execute("analyze pg_temp.batchledger_added")
             statement = read_sql("find_left_out")
             cursor.execute(statement.format(staged=every, is_row=self._is_row(cursor, attempt)))
-            dropped = as_coordinates(cursor.fetchall())
+            dropped = as_coordinates(cursor)
             cursor.execute("select count(*) from batchledger_added")
             ((added,),) = cursor.fetchall()
             cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
@@ -342,7 +358,8 @@ class LakeSink(PostgresStaging):
     def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
         """Return the columns of the index: keys and where records come from, or all of them."""
         is_whole = self.has_checks or attempt.batch.is_dry_run
-        names = [each for each in schema.names if is_whole or each in (*self._kept, DELETED_COLUMN)]
+        written = [each for each in schema.names if each in (*stored.names, DELETED_COLUMN)]
+        names = [each for each in written if is_whole or each in (*self._kept, DELETED_COLUMN)]
         return pa.schema([stored.field(each) if each != DELETED_COLUMN else schema.field(each) for each in names])
 
     def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> tuple[list[str], int]:
@@ -380,8 +397,11 @@ class LakeSink(PostgresStaging):
             if base is None:
                 return None
             within = attempt.batch.ranges if takes_over(attempt.batch, replaced) else ()
-            found = self.table.read_rows(base, [*wanted, BATCH_COLUMN], within, self._staged_keys(cursor, attempt))
-            self._create_held(cursor, base, wanted, attempt, found)
+            keys = self._staged_keys(cursor, attempt)
+            found = self.table.read_rows(base, [*wanted, BATCH_COLUMN], within, keys)
+            # That nothing was found is true of this state only.
+            looked_at = base if within or keys is not None else None
+            self._create_held(cursor, looked_at, wanted, attempt, found)
         cursor.execute(
             "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s::regclass "
             "and attnum > 0 and not attisdropped order by attnum",
@@ -392,7 +412,7 @@ class LakeSink(PostgresStaging):
     def _create_held(
         self,
         cursor: psycopg.Cursor[Any],
-        base: int,
+        base: int | None,
         columns: Sequence[str],
         attempt: Attempt,
         found: Iterable[pa.RecordBatch],
@@ -406,10 +426,14 @@ class LakeSink(PostgresStaging):
             )
         )
         _copy(cursor, _HELD_TABLE, found)
+        # What is here already was not written by this publication: the number is that of a batch of another ledger.
+        cursor.execute("update batchledger_lake set _batch_id = null where _batch_id = %s", [attempt.batch.batch_id])
         cursor.execute(
             "create temporary table batchledger_lake_before on commit drop as "
-            "select %s::bigint as base, _topic, _partition, _offset from batchledger_lake",
-            [base],
+            "select _topic, _partition, _offset from batchledger_lake"
+        )
+        cursor.execute(
+            "create temporary table batchledger_lake_base on commit drop as select %s::bigint as base", [base]
         )
         self._require_provenance(cursor, attempt)
         if self._updates is not None:
@@ -440,18 +464,17 @@ class LakeSink(PostgresStaging):
             return None
         names = join_names(self.upsert.key)
         cursor.execute(sql.SQL("select distinct {} from {}").format(names, rows_table(attempt)))
-        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(self.upsert.key)
-        return pa.table(dict(zip(self.upsert.key, map(pa.array, columns), strict=True)))
+        return _fetch(cursor, self.upsert.key)
 
-    def _find_removed(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[int, pa.Table]:
-        """Return the state that was laid out, and which of its rows are not there any more."""
+    def _find_removed(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[int | None, pa.Table]:
+        """Return the state that was looked at, if one was, and which of its rows are not there any more."""
         if not exists_here(cursor, _HELD):
-            return 0, as_coordinates([])
+            return None, as_coordinates([])
         cursor.execute(read_sql("find_gone_from_lake"), [attempt.batch.batch_id])
         gone = cursor.fetchall()
-        cursor.execute("select base from batchledger_lake_before limit 1")
-        base = cursor.fetchone()
-        return (base[0] if base else 0), as_coordinates(gone)
+        cursor.execute("select base from batchledger_lake_base")
+        ((base,),) = cursor.fetchall()
+        return base, as_coordinates(gone)
 
     def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
         """Tell rows from those that only delete a key."""
@@ -466,6 +489,16 @@ def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(_READ_BACK, pa.int64()), batch.num_rows))
+
+
+def _fetch(cursor: psycopg.Cursor[Any], names: Sequence[str]) -> pa.Table:
+    """Return what a query has found; a part at a time is made Python's values, which take many times as much."""
+    parts = []
+    while rows := cursor.fetchmany(AT_ONCE_ROWS):
+        columns = zip(*rows, strict=True)
+        parts.append(pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+    # Parts may have numbers of different length.
+    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({each: [] for each in names})
 
 
 def _copy(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> int:

@@ -18,6 +18,7 @@ from batchledger.database import (
     ranges_as_arrays,
     transaction,
 )
+from batchledger.errors import TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
@@ -105,6 +106,13 @@ class PostgresSink(PostgresStaging):
             cursor.connection.rollback()
             return comparison
 
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.name)
+            publication.confirm_target(self.name, self._target.read_identity(cursor))
+
     def check(self, publication: Publication) -> None:
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
@@ -160,7 +168,7 @@ class PostgresSink(PostgresStaging):
         """See the port. Never called."""
 
     def find_commit(self, attempt: Attempt) -> bool:  # noqa: ARG002 (the port's signature)
-        """See the port. Never called."""
+        """See the port. It commits nothing; what was announced, was announced to another sink."""
         return False
 
     def truncate(self, access: TargetAccess) -> int:

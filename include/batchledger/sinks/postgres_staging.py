@@ -249,6 +249,30 @@ class PostgresStaging:
         return columns
 
 
+@contextmanager
+def confirming(publication: Publication, name: str) -> Iterator[None]:
+    """Say of what does not fit its audit any more that the sink shows it all the same, and what has to be restored.
+
+    While a batch is committing no other one changes what a duplicate is, so that the rules themselves were changed.
+    """
+    attempt = publication.attempt
+    shown = f"{name} shows the rows of {attempt.batch.label} already, but the ledger cannot confirm them: "
+    try:
+        yield
+    except AuditOutdatedError as error:
+        raise ConfigurationError(
+            f"{shown}its rules (dedupe, sequence, mode: upsert) are not those of its audit any more. In the "
+            "pipeline file, restore the former ones until the batch is published.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+    except StagingLostError as error:
+        raise StagingLostError(
+            f"{shown}staging table {STAGING_SCHEMA}.{table_prefix(attempt)}_rows does not hold what its audit found. "
+            "It was changed by hand: restore it, and run the batch again.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+
+
 def require_audited(publication: Publication, visible: int, dropped: int) -> None:
     """Refuse to publish anything but what the audit has accepted."""
     batch, accepted, duplicates = publication.attempt.batch, publication.accepted_rows, publication.duplicate_rows

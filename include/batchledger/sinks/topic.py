@@ -24,7 +24,7 @@ from batchledger.offsets import OffsetRange
 from batchledger.ports import OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule
 from batchledger.sinks.deduplication import AcceptedRows
-from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
+from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import hash_of, join_names, read_sql, rows_table, statement_about
 from batchledger.sinks.withdrawal import find_replaced
 
@@ -101,6 +101,11 @@ class TopicSink(PostgresStaging):
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
 
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.cursor() as cursor:
+            publication.confirm_target(self.name, self._require_usable(cursor, publication.attempt))
+
     def check(self, publication: Publication) -> None:
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
@@ -110,8 +115,8 @@ class TopicSink(PostgresStaging):
         """See the port. What is to be produced is a view of the transaction."""
         attempt = publication.attempt
         rows = self._account(publication)
+        self.confirm_target(publication)
         with publication.connection.cursor() as cursor:
-            publication.confirm_target(self.name, self._require_usable(cursor, attempt))
             parts = self._record_parts(self.staged_columns(cursor, attempt))
             cursor.execute(read_sql("create_output_view").format(rows=rows.missing, **parts))
             self._require_keys(cursor, attempt)
@@ -119,7 +124,8 @@ class TopicSink(PostgresStaging):
 
     def confirm(self, publication: Publication) -> None:
         """See the port."""
-        self._account(publication)
+        with confirming(publication, self.name):
+            self._account(publication)
 
     def _account(self, publication: Publication) -> AcceptedRows:
         """Say which of the staged rows are accepted, and let later batches know their keys."""
@@ -201,7 +207,13 @@ class TopicSink(PostgresStaging):
 
     def _require_usable(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
         """Return what identifies the topic. Raises TargetChangedError when it is one that the pipeline reads."""
-        identity = self.topic.require_usable(attempt)
+
+        def knows(batch_id: int) -> bool:
+            owner = [batch_id, attempt.batch.pipeline]
+            cursor.execute("select 1 from batchledger.batch where batch_id = %s and pipeline = %s", owner)
+            return cursor.fetchone() is not None
+
+        identity = self.topic.require_usable(attempt, knows)
         cursor.execute(
             "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
             [attempt.batch.pipeline, identity],

@@ -3,4 +3,4 @@ select b._topic, b._partition, b._offset
 from batchledger_lake_before b
 where not exists (
     select from batchledger_lake h
-    where h._topic = b._topic and h._partition = b._partition and h._offset = b._offset and h._batch_id <> %s)
+    where h._topic = b._topic and h._partition = b._partition and h._offset = b._offset and h._batch_id is distinct from %s)

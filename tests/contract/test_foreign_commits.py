@@ -1,0 +1,117 @@
+"""Several who go for the same commit of a sink that commits by itself, and a ledger that is lost meanwhile."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from batchledger.batch import Attempt, BatchState
+from batchledger.delivery import deliver
+from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError
+from batchledger.ports import no_crash
+from tests.contract import life
+from tests.contract.decided import assert_proved
+from tests.contract.life import FIRST
+from tests.contract.warehouses import Warehouse
+from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
+
+WAREHOUSES = ("topic", "lake")
+
+
+@dataclass(frozen=True)
+class Meddled:
+    """Another object, of which one method does something more."""
+
+    inner: Any
+    method: str
+    do: Callable[..., Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self.method:
+            return getattr(self.inner, name)
+        return lambda *values, **named: self.do(getattr(self.inner, name), *values, **named)
+
+
+def platform(warehouse: Warehouse, *, crash: Callable[[str], None] = no_crash, **parts: Any) -> Any:
+    """What a delivery needs."""
+    return SimpleNamespace(**{"ledger": warehouse.ledger, "sink": warehouse.sink, "crash": crash, **parts})
+
+
+def with_target(warehouse: Warehouse, do: Callable[..., Any]) -> Any:
+    """The sink over a topic, or a table, whose ``commit`` does something more."""
+    sink: Any = warehouse.sink
+    part = "topic" if hasattr(sink, "topic") else "table"
+    return replace(sink, **{part: Meddled(getattr(sink, part), "commit", do)})
+
+
+def resume(warehouse: Warehouse, attempt: Attempt, crash: Callable[[str], None] = no_crash) -> None:
+    """Go on as another run."""
+    resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
+    deliver(platform(warehouse, crash=crash), resumed)
+
+
+def commit_and_die(warehouse: Warehouse, attempt: Attempt) -> None:
+    with pytest.raises(SimulatedCrashError):
+        resume(warehouse, attempt, CrashOnce("sink_committed"))
+
+
+def assert_once(warehouse: Warehouse, attempt: Attempt) -> None:
+    """The batch is published, each of its rows is there once, and the proof holds."""
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.PUBLISHED
+    assert set(Counter(life.target_coordinates(warehouse)).values()) == {1}
+    assert_proved(warehouse)
+
+
+def test_ledger_that_is_lost_in_the_middle_of_the_sinks_commit_commits_nothing_again(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+
+    def lose_the_ledger(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
+        commit(*values, **named)
+        with psycopg.connect(warehouse.dsn, autocommit=True) as other:  # type: ignore[attr-defined]
+            ended = other.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity, batchledger.batch "
+                "where pg_stat_activity.state = 'idle in transaction' and batch_id = %s and pid in "
+                "(select pid from pg_locks where locktype = 'advisory' and objid::bigint = "
+                " hashtextextended('batchledger publication of ' || pipeline, 0) & 4294967295)",
+                [attempt.batch.batch_id],
+            ).fetchall()
+        assert ended == [(True,)]
+
+    with pytest.raises(OutcomeUnknownError):
+        deliver(platform(warehouse, sink=with_target(warehouse, lose_the_ledger)), attempt)
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
+    resume(warehouse, attempt)
+    assert_once(warehouse, attempt)
+
+
+def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    asleep = Interrupt("announced", lambda: commit_and_die(warehouse, attempt))
+    with pytest.raises(OutcomeUnknownError, match="committed"):
+        deliver(platform(warehouse, crash=asleep), attempt)
+    resume(warehouse, attempt)
+    assert_once(warehouse, attempt)
+
+
+def test_failure_does_not_take_back_what_another_run_has_committed_meanwhile(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    opened: list[BatchState] = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ServiceUnavailableError("no answer before the commit was asked for")
+
+    def publication(inner: Callable[..., Any], *values: Any) -> Any:
+        opened.append(BatchState.AUDITED)
+        if len(opened) == len(("announce", "commit", "revoke")):
+            commit_and_die(warehouse, attempt)
+        return inner(*values)
+
+    ledger = Meddled(warehouse.ledger, "publication", publication)
+    with pytest.raises(OutcomeUnknownError, match="commits nothing twice"):
+        deliver(platform(warehouse, sink=with_target(warehouse, fail), ledger=ledger), attempt)
+    resume(warehouse, attempt)
+    assert_once(warehouse, attempt)
