@@ -8,7 +8,8 @@ it. Standard library only.
 import re
 from dataclasses import dataclass
 
-PROVENANCE_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
+COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
+PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
 BATCH_COLUMN = "_batch_id"
 DELETED_COLUMN = "_deleted"
 """Whether the row deletes its key; a sink with mode upsert acts on it and does not store it."""

@@ -22,12 +22,12 @@ from batchledger.checks.judging import open_context, validate
 from batchledger.checks.outcomes import explain, tell_not_run
 from batchledger.checks.requested import BuiltCheck, build_checks
 from batchledger.checks.statistics import StatisticalChecks, is_statistical
+from batchledger.columns import COORDINATE_COLUMNS
 from batchledger.ports import CheckedBatch, RowsToCheck
 
 MOST_COORDINATES = 1_000
 """Of how many failing rows the first ones are shown."""
 MOST_SET_ASIDE = 100_000
-COORDINATES = ("_topic", "_partition", "_offset")
 UNUSED_ADDRESS = "postgresql+psycopg://nobody@nowhere/rows"
 """Great Expectations insists on one; the connection is at hand."""
 
@@ -87,7 +87,7 @@ def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Ma
         return {}
     result_format = {
         "result_format": "SUMMARY",
-        "unexpected_index_column_names": list(COORDINATES),
+        "unexpected_index_column_names": list(COORDINATE_COLUMNS),
         "partial_unexpected_count": limit,
     }
     try:

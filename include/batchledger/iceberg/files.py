@@ -28,7 +28,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from batchledger.columns import BATCH_COLUMN
+from batchledger.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.iceberg.coordinates import Coordinates
 from batchledger.iceberg.layout import read_schema, rename, stored_name
 
@@ -137,7 +137,7 @@ def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tu
 
     Without one of them nothing is written.
     """
-    coordinates = list(read_files(table, [task], ("_topic", "_partition", "_offset")))
+    coordinates = list(read_files(table, [task], COORDINATE_COLUMNS))
     count = sum(left_out.mark(each).true_count for each in coordinates)
     if not count:
         return 0, ()

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import FileScanTask, Table
 
-from batchledger.columns import BATCH_COLUMN
+from batchledger.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.iceberg.coordinates import Offsets, group
 from batchledger.iceberg.files import read_files
 from batchledger.iceberg.layout import read_schema
 from batchledger.offsets import OffsetRange, TopicPartition
 
-COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 Place = tuple[int, TopicPartition]
 """Batch id and partition."""
 

@@ -28,6 +28,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import Attempt, Batch, BatchState, HeldRange
+from batchledger.columns import COORDINATE_COLUMNS
 from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
 from batchledger.housekeeping import Leftover
 from batchledger.iceberg.catalog import LakeCatalog, translate_errors
@@ -52,7 +53,7 @@ from batchledger.iceberg.layout import (
     stored_schema,
     warn_of_partitions,
 )
-from batchledger.iceberg.rows import COORDINATE_COLUMNS, Place, count_repeated, find_offsets, read_rows
+from batchledger.iceberg.rows import Place, count_repeated, find_offsets, read_rows
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.partitioning import PartitionField
 from batchledger.ports import Change, StagedBranch

@@ -19,11 +19,12 @@ from batchledger.batch import Attempt, BatchState, HeldRange
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.comparison import Comparison
 from batchledger.database import held_as_arrays, transaction
-from batchledger.errors import DecisionRefusedError, KeyConflictError, TargetChangedError, UnsettledError
+from batchledger.errors import DecisionRefusedError, TargetChangedError, UnsettledError
 from batchledger.offsets import OffsetRange
 from batchledger.ports import OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule
 from batchledger.sinks.deduplication import AcceptedRows
+from batchledger.sinks.null_keys import require_keys
 from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import hash_of, join_names, read_sql, rows_table, statement_about
 from batchledger.sinks.withdrawal import find_replaced
@@ -31,7 +32,6 @@ from batchledger.sinks.withdrawal import find_replaced
 _OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
 ROWS_AT_ONCE = 10_000
 SETTLING_SECONDS = 10.0
-OFFENDERS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -230,20 +230,7 @@ class TopicSink(PostgresStaging):
         """Raise KeyConflictError when a record would have no key: no partition would keep its order."""
         if not self.key:
             return
-        cursor.execute(
-            sql.SQL("select _topic, _partition, _offset from {} where key is null order by 1, 2, 3 limit %s").format(
-                _OUTPUT
-            ),
-            [OFFENDERS_SHOWN],
-        )
-        without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
-        if without_key:
-            raise KeyConflictError(
-                f"{attempt.batch.label}: records without a value in sink.key ({', '.join(self.key)}), for example "
-                f"{', '.join(without_key)}. Nothing was produced. Let a transform drop or correct them.",
-                batch_id=attempt.batch.batch_id,
-                coordinates=without_key,
-            )
+        require_keys(cursor, attempt, self.key, _OUTPUT, sql.SQL("key is null"), done="produced")
 
 
 def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:

@@ -20,12 +20,11 @@ from batchledger.columns import DELETED_COLUMN
 from batchledger.database import ranges_as_arrays
 from batchledger.errors import KeyConflictError, TargetChangedError
 from batchledger.record_rules import Upsert, VersionBy
+from batchledger.sinks.null_keys import OFFENDERS_SHOWN, require_keys
 from batchledger.sinks.staging import hash_of, join_names, read_sql
 from batchledger.sinks.withdrawal import exists_here
 
 logger = logging.getLogger(__name__)
-
-OFFENDERS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,8 @@ class PostgresUpsert:
         ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
         """
         self._write_last(cursor, attempt, rows, columns)
-        self._require_keys(cursor, attempt)
+        is_without = sql.SQL("num_nulls({}) > 0").format(join_names(self.rules.key))
+        require_keys(cursor, attempt, self.rules.key, sql.Identifier("batchledger_last"), is_without)
         parts = self._parts([each for each in columns if each != DELETED_COLUMN])
         if self.rules.version is VersionBy.OFFSET:
             statement = read_sql("find_divided_keys").format(**{**parts, "target": held})
@@ -134,23 +134,6 @@ class PostgresUpsert:
             )
         )
         cursor.execute("analyze batchledger_last")
-
-    def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        cursor.execute(
-            sql.SQL(
-                "select _topic, _partition, _offset from batchledger_last where num_nulls({}) > 0 order by 1, 2, 3 "
-                "limit %s"
-            ).format(join_names(self.rules.key)),
-            [OFFENDERS_SHOWN],
-        )
-        without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
-        if without_key:
-            raise KeyConflictError(
-                f"{attempt.batch.label}: records without a value in sink.key ({', '.join(self.rules.key)}), for "
-                f"example {', '.join(without_key)}. Nothing was published. Let a transform drop or correct them.",
-                batch_id=attempt.batch.batch_id,
-                coordinates=without_key,
-            )
 
     def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
         """What the statements are made of."""
