@@ -1,9 +1,11 @@
 """What a reader sees of an Iceberg table that a sink has written to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from batchledger.iceberg.catalog import LakeCatalog
 
@@ -11,9 +13,22 @@ from batchledger.iceberg.catalog import LakeCatalog
 def read_lake(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[Mapping[str, Any]]:
     """The rows of the table; none when there is no such table. Kafka's partition has the name that it has elsewhere."""
     try:
-        rows = catalog.opened.load_table(identifier).scan().to_arrow().to_pylist()
+        with _load(catalog, identifier) as table:
+            rows = table.scan().to_arrow().to_pylist()
     except NoSuchTableError:
         return []
+    return [{("_partition" if name == "_kafka_partition" else name): row[name] for name in row} for row in rows]
+
+
+def list_files(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[str]:
+    """The files that the rows are in."""
+    with _load(catalog, identifier) as table:
+        return [each.file.file_path for each in table.scan().plan_files()]
+
+
+@contextmanager
+def _load(catalog: LakeCatalog, identifier: tuple[str, ...]) -> Iterator[Table]:
+    try:
+        yield catalog.opened.load_table(identifier)
     finally:
         catalog.rest()
-    return [{("_partition" if name == "_kafka_partition" else name): row[name] for name in row} for row in rows]

@@ -219,7 +219,13 @@ class RestServer:
         done = None
         if fault is None or fault.is_made:
             table = cast("Table", SimpleNamespace(name=lambda: identifier))
-            done = self.catalog.commit_table(table, wanted.requirements, wanted.updates)
+            try:
+                done = self.catalog.commit_table(table, wanted.requirements, wanted.updates)
+            except ValueError as error:
+                if "sequence number" not in str(error):
+                    raise
+                # As Iceberg's own server answers: whoever has sent it looks again.
+                raise CommitFailedException(str(error)) from error
         match fault:
             case None:
                 return done

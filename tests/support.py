@@ -24,7 +24,7 @@ from batchledger.kafka.admin import ensure_topic
 from batchledger.pipeline import Platform
 from batchledger.ports import CrashHook, no_crash
 from batchledger.wiring import build_platform, verify_pipeline
-from tests.lakes import read_lake
+from tests.lakes import list_files, read_lake
 from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
@@ -136,11 +136,19 @@ class TestPipeline:
 
     def read_output(self) -> list[Mapping[str, Any]]:
         """The rows that a reader sees in the topic or the Iceberg table that it writes to."""
-        sink = self.config.sink
-        if sink.type == "iceberg":
-            catalog = LakeCatalog(*lake_catalog(load_connection(sink.catalog)))
-            return read_lake(catalog, tuple(sink.table.split(".")))
+        if self.config.sink.type == "iceberg":
+            return read_lake(*self._lake_table)
         return read_rows(self.workplace.kafka_options, f"{self.name}_target")
+
+    def list_files(self) -> list[str]:
+        """The files of the Iceberg table that it writes to."""
+        return list_files(*self._lake_table)
+
+    @property
+    def _lake_table(self) -> tuple[LakeCatalog, tuple[str, ...]]:
+        sink = self.config.sink
+        assert sink.type == "iceberg"
+        return LakeCatalog(*lake_catalog(load_connection(sink.catalog))), tuple(sink.table.split("."))
 
     def list_staging(self) -> list[str]:
         """The staging tables of this pipeline's batches."""

@@ -69,8 +69,8 @@ def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
     """Remove what is left behind in ledger and sink of every pipeline file; a dry run only says what it would remove.
 
     A file that is refused is left out, and nothing of its quarantine is removed. When a ledger, or what a sink needs,
-    does not answer, the others are done first. Raises ServiceUnavailableError, and ConfigurationError because of a
-    connection of a sink.
+    does not answer, the others are done first. Raises ServiceUnavailableError, and of a sink TargetChangedError, or
+    ConfigurationError when its connection is wrong.
     """
     pipelines_by_dsn: dict[str, list[PipelineConfig]] = defaultdict(list)
     failures: list[BatchledgerError] = []

@@ -106,7 +106,7 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
 
 def test_pages_of_runs_that_report_close_together_are_all_written(airflow: AirflowApi, workplace: Workplace) -> None:
     """Of events that come before their run begins, Airflow hands over the first one only."""
-    pipelines = [workplace.create() for _ in range(3)]
+    pipelines = [workplace.create(into=into) for into in ("table", "topic", "lake")]
     for pipeline in pipelines:
         pipeline.send(5)
         switch_on(airflow, pipeline)

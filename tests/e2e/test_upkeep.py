@@ -52,7 +52,14 @@ def test_audit_succeeds_on_an_exact_pipeline_and_fails_once_for_good_when_a_row_
     assert "the ledger accepted 10 rows, the target holds 9" in error
 
 
-def test_housekeeping_removes_what_a_killed_process_has_left(airflow: AirflowApi, workplace: Workplace) -> None:
+def test_housekeeping_removes_what_a_killed_process_has_left_and_writes_small_files_together(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    lake = workplace.create(into="lake", partitions=1, limits={"max_records": 4})
+    lake.send(20, partitions=1)
+    for run in range(5):
+        run_batch.run_once(lake.platform(), f"run-{run}")
+    assert len(lake.list_files()) == 5
     pipeline = workplace.create()
     pipeline.send(20)
     done = run_batch.run_once(pipeline.platform(), "run")
@@ -65,3 +72,5 @@ def test_housekeeping_removes_what_a_killed_process_has_left(airflow: AirflowApi
     assert pipeline.list_staging() == [left]
     assert run_of(airflow, HOUSEKEEPING).state == "success"
     assert pipeline.list_staging() == []
+    assert len(lake.list_files()) == 1
+    lake.assert_exact()

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,10 @@ def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_pat
     return "spark_local"
 
 
-def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str) -> None:
+@pytest.mark.parametrize("into", ["table", "topic", "lake"])
+def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str, into: str) -> None:
     schema = "message_id string, number int, amount double, moment timestamp"
-    pipeline = workplace.create(spark=spark_local, source={"schema": schema})
+    pipeline = workplace.create(into=into, spark=spark_local, source={"schema": schema})
     pipeline.send(100)
     pipeline.send_raw([(0, b"poison")])
     pipeline.send_raw([(1, b'{"message_id": "zoneless", "moment": "2026-07-01T10:00:00"}')])
@@ -56,8 +58,12 @@ def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local
     assert seen == [Reading(0), Reading(102)]
     assert batch.attempt_run == "submitted"
     pipeline.assert_exact()
-    moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
-    assert moments == [("2026-07-01 10:00:00",)]
+    if into == "table":
+        moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
+        assert moments == [("2026-07-01 10:00:00",)]
+    else:
+        (moment,) = (each["moment"] for each in pipeline.read_output() if each.get("moment"))
+        assert moment in ("2026-07-01T10:00:00+00:00", datetime(2026, 7, 1, 10, tzinfo=UTC))
 
 
 def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workplace, spark_local: str) -> None:

@@ -44,7 +44,8 @@ class Coordinates:
     def mark(self, batch: pa.RecordBatch) -> pa.Array:
         """Return whether each row of a batch with the names of the rows is one of them."""
         marked = np.zeros(batch.num_rows, dtype=bool)
-        offsets = batch["_offset"].to_numpy()
+        # Others may have written rows that come from nowhere.
+        offsets = pc.fill_null(batch["_offset"], -1).to_numpy()
         for partition, wanted in self.by_partition.items():
             is_topic = pc.equal(batch["_topic"], partition.topic)
             is_here = pc.and_(is_topic, pc.equal(batch["_partition"], partition.partition))

@@ -7,9 +7,10 @@ table with such a column can be written and never be read by Spark.
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from uuid import uuid4
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, schema_to_pyarrow
 from pyiceberg.table import Table
@@ -85,14 +86,21 @@ def create(
 ) -> None:
     """Create the table, with a first snapshot that is empty, unless somebody else does so at the same time.
 
-    The rows of a file are in the order of their time, and the table says so to those who write it anew.
+    The rows of a file are in the order of their time, and the table says so to those who write it anew. Its files lie
+    where no other table's will: one that is renamed keeps its place, where one of the old name would be put by default,
+    and of two at one place each looks like lost files to the other's maintenance. A catalog over HTTP finds a place
+    itself.
     """
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(identifier[:-1])
+    location = None
+    if isinstance(catalog, MetastoreCatalog):
+        place = catalog._resolve_table_location(None, ".".join(identifier[:-1]), identifier[-1])
+        location = f"{place}-{uuid4().hex}"
     with (
         # A catalog refuses to create it, or to commit the creation.
         suppress(TableAlreadyExistsError, CommitFailedException),
-        catalog.create_table_transaction(identifier, schema, properties=_PROPERTIES) as creation,
+        catalog.create_table_transaction(identifier, schema, location, properties=_PROPERTIES) as creation,
     ):
         with creation.update_spec() as spec:
             for each in partitions:

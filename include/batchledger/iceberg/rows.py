@@ -19,6 +19,14 @@ Place = tuple[int, TopicPartition]
 """Batch id and partition."""
 
 
+def read_within(
+    table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str], within: Sequence[OffsetRange]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that lie within the ranges."""
+    for each in read_files(table, tasks, columns):
+        yield each.filter(_is_among(each, within))
+
+
 def read_rows(
     table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table
 ) -> Iterator[pa.RecordBatch]:
@@ -66,7 +74,8 @@ def _is_within(rows: pa.Table | pa.RecordBatch, range_: OffsetRange) -> Any:
 def _is_among(rows: pa.RecordBatch, ranges: Sequence[OffsetRange]) -> Any:
     marked = np.zeros(rows.num_rows, dtype=bool)
     for each in ranges:
-        marked |= _is_within(rows, each).to_numpy(zero_copy_only=False)
+        # Others may have written rows that come from nowhere.
+        marked |= pc.fill_null(_is_within(rows, each), fill_value=False).to_numpy(zero_copy_only=False)
     return pa.array(marked)
 
 

@@ -1,6 +1,6 @@
 """The LakeTable port on Iceberg, by PyIceberg: staged on a branch, published by one compare-and-swap of the catalog.
 
-The branch of an attempt has no parent: it holds the rows of the batch and nothing else, however large the table is. To
+The branch of an attempt holds the rows of the batch and nothing else, however large the table is. To
 publish, the same files become part of ``main`` in one commit, which requires that ``main`` and the branch are where
 they were seen, tags the new snapshot with the batch, and removes the branch. Rows that have to go are left out of the
 files that hold them, which are written anew. Where no row of the table was looked at, because the batch only adds rows,
@@ -38,8 +38,10 @@ from batchledger.iceberg.commits import (
     branch_of,
     describe,
     find_branches,
+    find_newest,
     find_tags,
     is_of,
+    read_history,
     tag_before,
     tag_of,
 )
@@ -53,7 +55,7 @@ from batchledger.iceberg.layout import (
     stored_schema,
     warn_of_partitions,
 )
-from batchledger.iceberg.rows import Place, count_repeated, find_offsets, read_rows
+from batchledger.iceberg.rows import Place, count_repeated, find_offsets, read_rows, read_within
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.partitioning import PartitionField
 from batchledger.ports import Change, StagedBranch
@@ -91,7 +93,6 @@ class IcebergTable:
             if not catalog.table_exists(self.identifier):
                 create(catalog, self.identifier, wanted, self.partitions)
             table = self._load()
-            self._require_own(table, attempt)
             require_fit(table, self.name, wanted)
             warn_of_partitions(table, self.name, self.partitions)
             if not attempt.batch.is_dry_run:
@@ -109,17 +110,6 @@ class IcebergTable:
                 read_schema(table, columns),
             )
 
-    def _require_own(self, table: Table, attempt: Attempt) -> None:
-        """Raise TargetChangedError when another pipeline has tagged its newest batch: each would remove the other's."""
-        for tag, pipeline in find_tags(table).items():
-            if pipeline not in (None, attempt.batch.pipeline):
-                raise TargetChangedError(
-                    f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged {tag} "
-                    f"there; {attempt.batch.pipeline} wrote nothing. Name another table in sink.table; or, when "
-                    f"{pipeline} is gone for good, remove the tag {tag}.",
-                    table=self.name,
-                )
-
     def list_columns(self) -> Sequence[str]:
         """See the port."""
         with self._talk("look at it"):
@@ -132,6 +122,36 @@ class IcebergTable:
             table = self._find()
             return None if table is None else str(table.metadata.table_uuid)
 
+    def require_own(self, attempt: Attempt, knows: Callable[[int, datetime], bool]) -> str | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            if table is None:
+                return None
+            own, tags = attempt.batch.pipeline, find_tags(table)
+            for tag, pipeline in tags.items():
+                # Each would remove the other's.
+                if pipeline not in (None, own):
+                    raise TargetChangedError(
+                        f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged "
+                        f"{tag} there; {own} wrote nothing. Name another table in sink.table; or, when {pipeline} is "
+                        f"gone for good, remove the tag {tag}.",
+                        table=self.name,
+                    )
+            newest = find_newest(table, own)
+            if newest is not None and not knows(*newest):
+                raise TargetChangedError(
+                    f"the newest batch of pipeline {own} in table {self.name}, {newest[0]}, planned {newest[1]}, is "
+                    "not in this ledger; nothing was written. Either another ledger writes there with the same "
+                    "pipeline name: give one of the two another name and another table. Or this ledger was made anew, "
+                    "or restored from a backup that does not have this batch: what the table has since would be "
+                    "written once more. Restore a newer one; or go on under a new pipeline name, whose position you "
+                    "move behind what is in the table (batchledger skip), and remove the tags of the old one"
+                    f"{': ' if tags else ''}{', '.join(sorted(tags))}.",
+                    table=self.name,
+                )
+            return str(table.metadata.table_uuid)
+
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
         """See the port."""
         with self._talk(f"stage {attempt.batch.label}"):
@@ -139,6 +159,9 @@ class IcebergTable:
             files = [each for place in manifests for each in read_list(table, place)]
 
             def add(commit: TableCommit) -> None:
+                if branch_of(attempt) in commit.table.metadata.refs:
+                    # A commit of this step was refused after it had been done.
+                    return
                 _require_partitions(commit.table, files, attempt.batch)
                 commit.append(branch_of(attempt), describe(attempt), files)
 
@@ -171,7 +194,7 @@ class IcebergTable:
             table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
             snapshot = _find_snapshot(table, base)
             if keys is None:
-                yield from read_files(table, self._plan(table, snapshot, lie_within(within)), columns)
+                yield from read_within(table, self._plan(table, snapshot, lie_within(within)), columns, within)
                 return
             yield from read_rows(table, self._plan(table, snapshot), columns, within, keys)
 
@@ -204,8 +227,8 @@ class IcebergTable:
                 _require_partitions(commit.table, added, attempt.batch)
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
                 commit.expect(branch_of(attempt), branch.snapshot_id)
-                commit.remove(branch_of(attempt))
                 if is_found:
+                    commit.remove(branch_of(attempt))
                     # Another ledger may have tagged a batch of the same number.
                     tagged = commit.table.metadata.refs.get(tag_of(attempt.batch))
                     commit.expect(tag_of(attempt.batch), tagged.snapshot_id if tagged else None)
@@ -412,8 +435,8 @@ def _find_branch(table: Table, attempt: Attempt) -> Snapshot:
     snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
     if snapshot is None:
         raise StagingLostError(
-            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published; "
-            f"{stage_again(attempt.batch)}.",
+            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published by this "
+            f"try; {stage_again(attempt.batch)}.",
             batch_id=attempt.batch.batch_id,
         )
     return snapshot
@@ -429,19 +452,10 @@ def _find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
     The tag may be that of a batch with its number in another ledger.
     """
     tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
-    for each in chain([tagged] if tagged else [], _read_history(table)):
+    for each in chain([tagged] if tagged else [], read_history(table)):
         if each.summary and is_of(each.summary.additional_properties, attempt.batch):
             return each
     return None
-
-
-def _read_history(table: Table) -> Iterator[Snapshot]:
-    """Yield the snapshots of the table, the newest first."""
-    by_id = {each.snapshot_id: each for each in table.metadata.snapshots}
-    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
-    while snapshot is not None:
-        yield snapshot
-        snapshot = by_id.get(snapshot.parent_snapshot_id or 0)
 
 
 def _require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:

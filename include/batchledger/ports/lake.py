@@ -1,6 +1,6 @@
 """A table in a data lake that rows go to: a foreign target, whose rows are staged beside it, in files that it takes."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import islice
@@ -89,6 +89,13 @@ class LakeTable(Protocol):
 
     def identify(self) -> str | None:
         """Return what tells the table from another one of its name; None when there is none."""
+
+    def require_own(self, attempt: Attempt, knows: Callable[[int, datetime], bool]) -> str | None:
+        """Return what ``identify`` does. Raises TargetChangedError when others publish to the table.
+
+        These are another pipeline, or one of the same name in another ledger: ``knows`` says whether the attempt's
+        ledger has a batch of the pipeline, by its id and its time of planning.
+        """
 
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
         """Put the listed files on a branch of the attempt, which holds nothing else and which no reader looks at."""

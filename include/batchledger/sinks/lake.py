@@ -3,18 +3,18 @@
 What has to be judged is decided in the ledger's database, by the statements that decide for a table there. An index of
 the staged rows lies there for it, with where each record comes from and the columns of keys, read back from the branch;
 all columns where checks or a dry run look at them. The publication lays out what the table holds of the batch's ranges
-and keys in a temporary table, applies the batch to that, and lets the lake do what has changed in it.
+and keys, applies the batch to that, and lets the lake do what has changed in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 
 from batchledger.accounting import TargetCounts
@@ -35,33 +35,28 @@ from batchledger.ports import (
     TargetAccess,
     as_coordinates,
 )
-from batchledger.ports.lake import AT_ONCE_ROWS
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows
+from batchledger.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.sinks.left_behind import look_for_left
 from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import (
     TASK_COLUMN,
+    copy_batches,
     find_aside,
-    join_names,
     read_sql,
     rows_table,
     table_prefix,
 )
-from batchledger.sinks.upsert import PostgresUpsert
 from batchledger.sinks.withdrawal import (
     WITHDRAWN,
     count_withdrawn,
-    exists_here,
     find_replaced,
     rows_to_withdraw,
-    takes_over,
     withdraw_rows,
 )
 
-_HELD = "batchledger_lake"
-_HELD_TABLE = sql.Identifier("pg_temp", _HELD)
 _READ_BACK = -1
 """The number of the task whose rows were read back; those that delete a key are in no file."""
 
@@ -140,6 +135,8 @@ class LakeSink(PostgresStaging):
         Not by a dry run, which stages, checks and compares those columns only that the table has.
         """
         self.require_key_columns(schema)
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            self._require_same(cursor, attempt)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
         files = self.table.prepare(attempt, pa.schema(stored))
         absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
@@ -165,7 +162,7 @@ class LakeSink(PostgresStaging):
         self.table.stage(attempt, manifests)
         with transaction(self.dsn, f"read the rows of {attempt.batch.label} back") as cursor:
             columns = [each for each in self.staged_columns(cursor, attempt) if each != DELETED_COLUMN]
-            found = _copy(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
+            found = copy_batches(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
         if found != rows:
             raise StagingError(
                 f"{attempt.batch.label} attempt {attempt.number}: tasks wrote {rows} rows to {self.name}, {found} were "
@@ -183,14 +180,19 @@ class LakeSink(PostgresStaging):
         )
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
-        """See the port. What maintenance would do to the files is not known before: a dry run counts branches."""
+        """See the port. What maintenance would do to the files is not known before: a dry run counts branches.
+
+        A table that no pipeline of the ledger has published to is somebody else's, who maintains it himself.
+        """
         branches = self.table.list_branches()
         with snapshot(self.dsn, f"look for what is left behind in {self.name}") as cursor:
             left = look_for_left(cursor, branches)
+            is_own = self._is_published_to(cursor)
         removals = [Removal(Leftover.BRANCH, self.name, len(left.over))]
         left_out = []
         if not is_dry_run:
             self.table.drop_branches(left.over)
+        if not is_dry_run and is_own:
             done = self.table.maintain(left.unlisted_since)
             if done is None:
                 left_out.append(
@@ -207,7 +209,7 @@ class LakeSink(PostgresStaging):
         """See the base class."""
         if self._lay_out(cursor, attempt, replaced) is None:
             return None
-        return rows_to_withdraw(_HELD_TABLE, attempt)
+        return rows_to_withdraw(HELD_TABLE, attempt)
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
@@ -216,11 +218,11 @@ class LakeSink(PostgresStaging):
             if self._lay_out(cursor, attempt, replaced) is None:
                 return [0] * len(replaced)
             rules = [each for each in (self.deduplication, self.upsert) if each is not None]
-            withdraw_rows(cursor, _HELD_TABLE, attempt, [column for each in rules for column in each.key])
+            withdraw_rows(cursor, HELD_TABLE, attempt, [column for each in rules for column in each.key])
             if self.message_keys is not None:
                 self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
-            if self._updates is not None:
-                self._updates.withdraw(cursor, attempt)
+            if self._held.updates is not None:
+                self._held.updates.withdraw(cursor, attempt)
             return count_withdrawn(cursor, replaced)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -231,12 +233,14 @@ class LakeSink(PostgresStaging):
         """See the port."""
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
             cursor.execute("set local work_mem = '256MB'")
-            row_columns = list(self.staged_columns(cursor, attempt))
-            columns = self._lay_out(cursor, attempt, find_replaced(cursor, attempt), row_columns)
+            types = self.staged_columns(cursor, attempt)
+            row_columns = list(types)
+            types.pop(DELETED_COLUMN, None)
+            columns = self._held.lay_out(cursor, attempt, find_replaced(cursor, attempt), types)
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
-            shadow = Shadow(_HELD_TABLE, columns or {}, rows, row_columns, self._updates)
+            shadow = Shadow(HELD_TABLE, columns or {}, rows, row_columns, self._held.updates)
             comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
@@ -244,7 +248,8 @@ class LakeSink(PostgresStaging):
 
     def confirm_target(self, publication: Publication) -> None:
         """See the port."""
-        identity = self.table.identify()
+        with publication.connection.cursor() as cursor:
+            identity = self._require_same(cursor, publication.attempt)
         if identity is None:
             raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
         publication.confirm_target(self.name, identity)
@@ -275,7 +280,7 @@ class LakeSink(PostgresStaging):
             if self.message_keys is not None:
                 rows = self.message_keys.accept(cursor, publication)
             cursor.execute("drop table if exists pg_temp.batchledger_added")
-            if self._updates is None:
+            if self._held.updates is None:
                 cursor.execute(
                     sql.SQL(
                         "create temporary table batchledger_added on commit drop as "
@@ -287,7 +292,7 @@ class LakeSink(PostgresStaging):
                 self._lay_out(cursor, attempt, ())
                 known = [each for each in columns if each in (*self._kept, DELETED_COLUMN)]
                 try:
-                    moved = self._updates.apply(cursor, attempt, rows.missing, known)
+                    moved = self._held.updates.apply(cursor, attempt, rows.missing, known)
                 except psycopg.IntegrityError as error:
                     raise TargetChangedError(
                         f"{self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing "
@@ -307,7 +312,7 @@ class LakeSink(PostgresStaging):
         """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
-            base, removed = self._find_removed(cursor, attempt)
+            base, removed = self._held.find_removed(cursor, attempt)
             # What a check has set aside is in the files still.
             aside = find_aside(cursor, attempt)
             staged = sql.SQL("select * from {}").format(rows_table(attempt))
@@ -342,8 +347,8 @@ class LakeSink(PostgresStaging):
         return TargetCounts(self.table.count(within, key))
 
     @property
-    def _updates(self) -> PostgresUpsert | None:
-        return PostgresUpsert(self.upsert, _HELD_TABLE) if self.upsert else None
+    def _held(self) -> HeldRows:
+        return HeldRows(self.table, self.upsert)
 
     @property
     def _kept(self) -> list[str]:
@@ -380,101 +385,46 @@ class LakeSink(PostgresStaging):
             listed = cursor.fetchall()
         return [manifest for manifest, _ in listed], sum(rows for _, rows in listed)
 
-    def _lay_out(
-        self,
-        cursor: psycopg.Cursor[Any],
-        attempt: Attempt,
-        replaced: Sequence[HeldRange],
-        columns: Sequence[str] | None = None,
-    ) -> dict[str, str] | None:
-        """Copy what the table holds of the batch's ranges and keys to a temporary table, once in a transaction.
+    def _require_same(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str | None:
+        """Return what identifies the table, None without one. Raises TargetChangedError when it is not the pipeline's.
 
-        Returns its columns, type by name, ``columns`` of the rows or those that decisions need; None without a table.
+        A table that was renamed is missed as one that was dropped: another one in its place would hide that.
         """
-        wanted = [each for each in columns or self._kept if each != DELETED_COLUMN]
-        if not exists_here(cursor, _HELD):
-            base = self.table.find_base(attempt)
-            if base is None:
-                return None
-            within = attempt.batch.ranges if takes_over(attempt.batch, replaced) else ()
-            keys = self._staged_keys(cursor, attempt)
-            found = self.table.read_rows(base, [*wanted, BATCH_COLUMN], within, keys)
-            # That nothing was found is true of this state only.
-            looked_at = base if within or keys is not None else None
-            self._create_held(cursor, looked_at, wanted, attempt, found)
-        cursor.execute(
-            "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s::regclass "
-            "and attnum > 0 and not attisdropped order by attnum",
-            [f"pg_temp.{_HELD}"],
-        )
-        return dict(cursor.fetchall())
+        pipeline = attempt.batch.pipeline
 
-    def _create_held(
-        self,
-        cursor: psycopg.Cursor[Any],
-        base: int | None,
-        columns: Sequence[str],
-        attempt: Attempt,
-        found: Iterable[pa.RecordBatch],
-    ) -> None:
-        types = self.staged_columns(cursor, attempt)
-        definitions = [sql.SQL(f"{{}} {types[each]}").format(sql.Identifier(each)) for each in columns]
-        definitions.append(sql.SQL("{} bigint").format(sql.Identifier(BATCH_COLUMN)))
-        cursor.execute(
-            sql.SQL("create temporary table {} ({}) on commit drop").format(
-                sql.Identifier(_HELD), sql.SQL(", ").join(definitions)
+        def knows(batch_id: int, planned_at: datetime) -> bool:
+            cursor.execute(
+                "select 1 from batchledger.batch where batch_id = %s and pipeline = %s and planned_at = %s",
+                [batch_id, pipeline, planned_at],
             )
-        )
-        _copy(cursor, _HELD_TABLE, found)
-        # What is here already was not written by this publication: the number is that of a batch of another ledger.
-        cursor.execute("update batchledger_lake set _batch_id = null where _batch_id = %s", [attempt.batch.batch_id])
-        cursor.execute(
-            "create temporary table batchledger_lake_before on commit drop as "
-            "select _topic, _partition, _offset from batchledger_lake"
-        )
-        cursor.execute(
-            "create temporary table batchledger_lake_base on commit drop as select %s::bigint as base", [base]
-        )
-        self._require_provenance(cursor, attempt)
-        if self._updates is not None:
-            try:
-                cursor.execute(sql.SQL("alter table {} add {}").format(_HELD_TABLE, self._updates.primary_key))
-            except psycopg.errors.UniqueViolation as error:
-                raise TargetChangedError(
-                    f"{self.name} holds rows with the same {', '.join(self.key_columns)}, which sink.mode upsert needs "
-                    f"to be different: {error.diag.message_detail} Nothing was written. Remove one of them.",
-                    table=self.table.name,
-                ) from error
-        cursor.execute("analyze pg_temp.batchledger_lake, pg_temp.batchledger_lake_before")
+            return cursor.fetchone() is not None
 
-    def _require_provenance(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        cursor.execute("select count(*) from batchledger_lake where num_nulls(_topic, _partition, _offset) > 0")
-        ((unknown,),) = cursor.fetchall()
-        if unknown:
+        identity = self.table.require_own(attempt, knows)
+        cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
+        ((earlier, expected),) = cursor.fetchall()
+        if expected not in (None, identity):
             raise TargetChangedError(
-                f"{self.name} holds {unknown} rows with a key of {attempt.batch.label} that do not say which record "
-                "they come from, and so cannot be replaced. Nothing was written. Remove them, or fill the columns of "
-                "their topic, partition and offset.",
-                table=self.table.name,
+                f"pipeline {pipeline} published to {earlier} (id {expected}) before; {self.name} "
+                f"{'is not there' if identity is None else f'is another one (id {identity})'}. It was dropped or "
+                "renamed. Nothing was written. Choices: bring the old one back, or read the source again under a new "
+                "pipeline name.",
+                pipeline=pipeline,
+                expected=expected,
+                found=identity,
             )
+        return identity
 
-    def _staged_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> pa.Table | None:
-        """Return the different keys of the staged rows."""
-        if self.upsert is None:
-            return None
-        names = join_names(self.upsert.key)
-        cursor.execute(sql.SQL("select distinct {} from {}").format(names, rows_table(attempt)))
-        return _fetch(cursor, self.upsert.key)
+    def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:
+        """Whether a pipeline of this ledger has published to the table."""
+        cursor.execute("select 1 from batchledger.pipeline where target_identity = %s", [self.table.identify()])
+        return cursor.fetchone() is not None
 
-    def _find_removed(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[int | None, pa.Table]:
-        """Return the state that was looked at, if one was, and which of its rows are not there any more."""
-        if not exists_here(cursor, _HELD):
-            return None, as_coordinates([])
-        cursor.execute(read_sql("find_gone_from_lake"), [attempt.batch.batch_id])
-        gone = cursor.fetchall()
-        cursor.execute("select base from batchledger_lake_base")
-        ((base,),) = cursor.fetchall()
-        return base, as_coordinates(gone)
+    def _lay_out(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> dict[str, str] | None:
+        """Lay out the columns that decisions need."""
+        types = self.staged_columns(cursor, attempt)
+        return self._held.lay_out(cursor, attempt, replaced, {each: types[each] for each in self._kept})
 
     def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
         """Tell rows from those that only delete a key."""
@@ -489,33 +439,3 @@ def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(_READ_BACK, pa.int64()), batch.num_rows))
-
-
-def _fetch(cursor: psycopg.Cursor[Any], names: Sequence[str]) -> pa.Table:
-    """Return what a query has found; a part at a time is made Python's values, which take many times as much."""
-    parts = []
-    while rows := cursor.fetchmany(AT_ONCE_ROWS):
-        columns = zip(*rows, strict=True)
-        parts.append(pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
-    # Parts may have numbers of different length.
-    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({each: [] for each in names})
-
-
-def _copy(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> int:
-    """Copy batches of one schema to a table; return how many rows these are."""
-    rows = 0
-    iterator = iter(batches)
-    first = next(iterator, None)
-    if first is None:
-        return 0
-    encoder = ArrowToPostgresBinaryEncoder(first.schema)
-    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(first.schema.names))
-    with cursor.copy(statement) as copy:
-        copy.write(encoder.write_header())
-        batch: pa.RecordBatch | None = first
-        while batch is not None:
-            copy.write(encoder.write_batch(batch))
-            rows += batch.num_rows
-            batch = next(iterator, None)
-        copy.write(encoder.finish())
-    return rows

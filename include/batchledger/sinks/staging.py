@@ -4,9 +4,10 @@ An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it
 sets aside move to ``b17_a2_aside``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -45,14 +46,39 @@ class PostgresStagingWriter:
 
     @contextmanager
     def _copy(self, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        encoder = ArrowToPostgresBinaryEncoder(schema)
-        statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(
-            sql.Identifier(STAGING_SCHEMA, self.table), join_names(schema.names)
-        )
-        with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(encoder.write_header())
-            yield lambda batch: copy.write(encoder.write_batch(batch))
-            copy.write(encoder.finish())
+        table = sql.Identifier(STAGING_SCHEMA, self.table)
+        with (
+            psycopg.connect(self.dsn) as connection,
+            connection.cursor() as cursor,
+            _copying(cursor, table, schema) as write,
+        ):
+            yield write
+
+
+def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> int:
+    """Copy batches of one schema to a table; return how many rows these are."""
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        return 0
+    rows = 0
+    with _copying(cursor, table, first.schema) as write:
+        for batch in chain([first], iterator):
+            write(batch)
+            rows += batch.num_rows
+    return rows
+
+
+@contextmanager
+def _copying(
+    cursor: psycopg.Cursor[Any], table: sql.Composable, schema: pa.Schema
+) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    encoder = ArrowToPostgresBinaryEncoder(schema)
+    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(schema.names))
+    with cursor.copy(statement) as copy:
+        copy.write(encoder.write_header())
+        yield lambda batch: copy.write(encoder.write_batch(batch))
+        copy.write(encoder.finish())
 
 
 def table_prefix(attempt: Attempt) -> str:

@@ -6,7 +6,9 @@ about message keys is known from the ledger alone: of the rows of an earlier bat
 neither listed as duplicates, nor in quarantine, nor remembered with another key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,13 +147,13 @@ class TopicSink(PostgresStaging):
         with publication.connection.cursor() as cursor:
             count = _count(cursor, _OUTPUT)
         with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
-            cursor.itersize = ROWS_AT_ONCE
             cursor.execute(read_sql("read_output").format(view=_OUTPUT))
-            records = map(OutputRecord._make, cursor)
-            if attempt.batch.state is BatchState.COMMITTING:
-                self.topic.commit(attempt, records, count)
-            else:
-                self.topic.send(attempt, records)
+            with closing(_read_ahead(cursor)) as rows:
+                records = map(OutputRecord._make, rows)
+                if attempt.batch.state is BatchState.COMMITTING:
+                    self.topic.commit(attempt, records, count)
+                else:
+                    self.topic.send(attempt, records)
 
     def find_commit(self, attempt: Attempt) -> bool:
         """See the port."""
@@ -231,6 +233,15 @@ class TopicSink(PostgresStaging):
         if not self.key:
             return
         require_keys(cursor, attempt, self.key, _OUTPUT, sql.SQL("key is null"), done="produced")
+
+
+def _read_ahead(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...]]:
+    """Yield the rows of a query; the database makes the next ones while those before are sent."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(cursor.fetchmany, ROWS_AT_ONCE)
+        while rows := coming.result():
+            coming = thread.submit(cursor.fetchmany, ROWS_AT_ONCE)
+            yield from rows
 
 
 def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:

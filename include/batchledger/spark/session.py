@@ -74,7 +74,7 @@ def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSess
             _leave(session)
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
-                    f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was staged.",
+                    f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was done.",
                     address=_address(url),
                 ) from error
         else:
@@ -113,7 +113,7 @@ def _require_listener(url: str) -> None:
         socket.create_connection((parts.hostname or "", parts.port or 15002), CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
         raise ServiceUnavailableError(
-            f"Spark Connect at {_address(url)} does not answer: {error}. Nothing was staged; the step can be run again "
+            f"Spark Connect at {_address(url)} does not answer: {error}. Nothing was done; it can be run again "
             "when the server is up (batchledger status shows the local one).",
             address=_address(url),
         ) from error
