@@ -570,13 +570,25 @@ def store_dry_run(lake: LakeWarehouse) -> Batch:
     return lake.ledger.store_replay(lake.pipeline, plan, "dry", Decision("ana", "look"), None)
 
 
-def test_dry_run_adds_no_column_and_compares_those_that_the_table_has(lake: LakeWarehouse) -> None:
+def test_replay_is_compared_with_the_table_in_all_columns(lake: LakeWarehouse) -> None:
+    """Its log says how its rows differ, before they are published."""
+    life.take_to_published(lake, FIRST)
+    changed = with_values(pa.table(life.batch_of_rows(life.rows_of([FIRST]))), message_id=["other"] * len(FIRST))
+    batch = life.store_replay(lake, FIRST)
+    attempt = life.stage(lake, batch, "again", rows=changed.combine_chunks().to_batches()[0])
+    assert lake.sink.compare(attempt, 0) == Comparison(changed=len(FIRST))
+
+
+def test_dry_run_adds_no_column_and_says_that_it_compares_those_that_the_table_has(
+    lake: LakeWarehouse, caplog: pytest.LogCaptureFixture
+) -> None:
     life.take_to_published(lake, FIRST)
     columns = lake.table.schema().column_names
     rows = life.batch_of_rows(life.rows_of([FIRST]))
     noted = rows.append_column(NOTED_SCHEMA.field("note"), pa.array(["new"] * rows.num_rows))
     attempt = life.stage(lake, store_dry_run(lake), "dry", rows=noted)
     life.audit(lake, attempt)
+    assert "has no column note: a dry run adds none" in caplog.text
     assert lake.sink.compare(attempt, 10) == Comparison(unchanged=len(FIRST))
     assert lake.table.schema().column_names == columns
 

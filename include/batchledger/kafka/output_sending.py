@@ -32,6 +32,9 @@ _PRODUCER_OPTIONS: Mapping[str, Any] = {
     # Brokers take no larger request by default; whether the topic takes the record is theirs to say.
     "message.max.bytes": 100 * 1024 * 1024,
     "delivery.report.only.error": True,
+    # Else the client may find no connection to ask for the coordinator by, and asks again half a second later, or a
+    # whole one: a small batch would take as long. A property that the client's table of properties does not list.
+    "enable.sparse.connections": False,
     # The default waits as long for a topic that was deleted as the caller may be silent.
     "topic.metadata.propagation.max.ms": 5_000,
 }

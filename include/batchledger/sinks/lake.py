@@ -2,10 +2,11 @@
 
 What has to be judged is decided in the ledger's database, by the statements that decide for a table there. An index of
 the staged rows lies there for it, with where each record comes from and the columns of keys, read back from the branch;
-all columns where checks or a dry run look at them. The publication lays out what the table holds of the batch's ranges
-and keys, applies the batch to that, and lets the lake do what has changed in it.
+all columns where checks look at them, or a replay is compared. The publication lays out what the table holds of the
+batch's ranges and keys, applies the batch to that, and lets the lake do what has changed in it.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from batchledger.accounting import TargetCounts
-from batchledger.batch import Attempt, BatchState, HeldRange
+from batchledger.batch import Attempt, BatchState, HeldRange, Lane
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, snapshot, transaction
@@ -56,6 +57,8 @@ from batchledger.sinks.withdrawal import (
     rows_to_withdraw,
     withdraw_rows,
 )
+
+_log = logging.getLogger(__name__)
 
 _READ_BACK = -1
 """The number of the task whose rows were read back; those that delete a key are in no file."""
@@ -145,6 +148,14 @@ class LakeSink(PostgresStaging):
                 f"{self.name} has no column {', '.join(absent)}, by which rows of {attempt.batch.label} are judged. A "
                 "dry run adds none: add it, or let a batch be published first.",
                 table=self.table.name,
+            )
+        new = [each for each in schema.names if each not in (*files.schema.names, DELETED_COLUMN)]
+        if new:
+            _log.warning(
+                "%s has no column %s: a dry run adds none, so it is neither compared nor checked; the batch itself "
+                "would add it",
+                self.name,
+                ", ".join(new),
             )
         index_schema = self._index_schema(attempt, schema, files.schema)
         index = super().open_staging(attempt, index_schema)
@@ -362,7 +373,8 @@ class LakeSink(PostgresStaging):
 
     def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
         """Return the columns of the index: keys and where records come from, or all of them."""
-        is_whole = self.has_checks or attempt.batch.is_dry_run
+        # What is compared with the table, too, is compared in all columns.
+        is_whole = self.has_checks or attempt.batch.is_dry_run or attempt.batch.lane is Lane.REPLAY
         written = [each for each in schema.names if each in (*stored.names, DELETED_COLUMN)]
         names = [each for each in written if is_whole or each in (*self._kept, DELETED_COLUMN)]
         return pa.schema([stored.field(each) if each != DELETED_COLUMN else schema.field(each) for each in names])

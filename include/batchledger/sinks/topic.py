@@ -32,6 +32,7 @@ from batchledger.sinks.staging import hash_of, join_names, read_sql, rows_table,
 from batchledger.sinks.withdrawal import find_replaced
 
 _OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
+"""The rows that are to be produced."""
 ROWS_AT_ONCE = 10_000
 SETTLING_SECONDS = 10.0
 
@@ -119,8 +120,7 @@ class TopicSink(PostgresStaging):
         rows = self._account(publication)
         self.confirm_target(publication)
         with publication.connection.cursor() as cursor:
-            parts = self._record_parts(self.staged_columns(cursor, attempt))
-            cursor.execute(read_sql("create_output_view").format(rows=rows.missing, **parts))
+            cursor.execute(sql.SQL("create temporary view {} as select * from {}").format(_OUTPUT, rows.missing))
             self._require_keys(cursor, attempt)
         return publication.accepted_rows
 
@@ -146,8 +146,11 @@ class TopicSink(PostgresStaging):
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             count = _count(cursor, _OUTPUT)
+            parts = self._record_parts(self.staged_columns(cursor, attempt))
+            # Without, hundreds of thousands of rows are sorted on disk.
+            cursor.execute("set local work_mem = '256MB'")
         with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
-            cursor.execute(read_sql("read_output").format(view=_OUTPUT))
+            cursor.execute(read_sql("read_output").format(rows=_OUTPUT, **parts))
             with closing(_read_ahead(cursor)) as rows:
                 records = map(OutputRecord._make, rows)
                 if attempt.batch.state is BatchState.COMMITTING:
@@ -186,7 +189,7 @@ class TopicSink(PostgresStaging):
         return self.topic.count(within)
 
     def _record_parts(self, types: Mapping[str, str]) -> dict[str, sql.Composable]:
-        """What the view of records is made of; ``types`` by the names of the staged columns."""
+        """What records are made of; ``types`` by the names of the staged columns."""
         declared = [each for each in types if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
         row = sql.SQL("(select row_to_json(r)::text from (select {}) r)").format(join_names(declared))
         deletes = sql.SQL("{} is true").format(sql.Identifier(DELETED_COLUMN))
@@ -232,7 +235,8 @@ class TopicSink(PostgresStaging):
         """Raise KeyConflictError when a record would have no key: no partition would keep its order."""
         if not self.key:
             return
-        require_keys(cursor, attempt, self.key, _OUTPUT, sql.SQL("key is null"), done="produced")
+        is_null = sql.SQL("{} is null").format(self._key(self.staged_columns(cursor, attempt)))
+        require_keys(cursor, attempt, self.key, _OUTPUT, is_null, done="produced")
 
 
 def _read_ahead(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...]]:
