@@ -10,6 +10,7 @@ from time import monotonic, sleep
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from batchledger.airflow_api import AirflowApi, Run
 from batchledger.errors import ServiceUnavailableError
@@ -90,7 +91,9 @@ def follow(look: Observe, console: Console) -> Run | None:
     Raises ServiceUnavailableError when records stay unread though no run is left, or when nothing moves any more.
     """
     announced: set[str] = set()
-    columns = (SpinnerColumn(), TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn())
+    # However many tasks are at work, the bar and the numbers keep their room.
+    work = TextColumn("{task.description}", table_column=Column(width=20, no_wrap=True, overflow="ellipsis"))
+    columns = (SpinnerColumn(), work, BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TextColumn("records published"), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task("", total=None)
         for seen in _watch(look):

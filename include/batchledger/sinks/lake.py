@@ -203,7 +203,11 @@ class LakeSink(PostgresStaging):
         left_out = []
         if not is_dry_run:
             self.table.drop_branches(left.over)
-        if not is_dry_run and is_own:
+        if is_dry_run and is_own:
+            left_out.append(
+                f"What Spark would write together and remove in {self.name} is not known before it does so."
+            )
+        elif is_own:
             done = self.table.maintain(left.unlisted_since)
             if done is None:
                 left_out.append(
