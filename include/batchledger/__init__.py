@@ -1,1 +1,1 @@
-"""Exactly-once at batch granularity, from Kafka offset ranges into tables."""
+"""Exactly-once at batch granularity, from Kafka offset ranges into tables and topics."""

@@ -9,6 +9,7 @@ from batchledger.housekeeping import StagingTable
 from batchledger.incidents import Condition, Findings
 from batchledger.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
 from batchledger.pipeline import Deadlines
+from batchledger.record_rules import SinkMode
 from batchledger.verification import Verification
 from batchledger.window import Coverage
 
@@ -38,7 +39,9 @@ def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Questi
             for each in verification.findings
             if each.invariant == invariant
         )
-        yield Question(check, scope, found or proved)
+        differs = check is LedgerCheck.TARGET and verification.mode is not SinkMode.APPEND
+        promise = f"{verification.proved_of_target}." if differs else ""
+        yield Question(check, scope, found or proved, promise=promise)
 
 
 def leave_unproved(reason: str) -> Iterator[Question]:

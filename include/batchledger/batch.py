@@ -170,11 +170,13 @@ class DecisionRecord:
 class Decided:
     """What came of a decision: its record, and whether it ``is_new`` or stood already, so that nothing was changed.
 
-    Without a record nothing was to be changed, and nobody has ever decided it.
+    Without a record nothing was to be changed, and nobody has ever decided it. ``warning`` says what else comes of it,
+    which is no change of the ledger.
     """
 
     record: DecisionRecord | None
     is_new: bool = True
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ from batchledger.stack import Home, commands, environment
 from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
-    help="Exactly-once, batch by batch, from Kafka into tables.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Exactly-once, batch by batch, from Kafka into tables and topics.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
 )
 app.command()(commands.up)
 app.command()(commands.down)
@@ -139,7 +141,8 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     planned = platform.ledger.find_open_batch(pipeline) or plans.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = plans.find_replaced_rows(platform, planned.ranges)
-    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced)
+    once_more = plans.find_once_more(platform, planned.ranges)
+    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced, once_more=once_more)
 
 
 @app.command()

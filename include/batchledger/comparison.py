@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchledger.batch import HeldRange
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets
 
 _COUNTS = ("added", "removed", "changed", "unchanged", "repeated")
 
@@ -21,15 +21,28 @@ class ReplacedRows:
 def describe_replaced(replaced: Sequence[ReplacedRows]) -> str:
     """Say how many rows of which batches would go.
 
-    Example: ``7 rows: batch 3: 4, batch 5: 3``.
+    Example: ``7 rows: batch 3: 4, batch 5: 3``; ``no rows`` where batches hold the offsets and none would go.
     """
     by_batch: dict[int, int] = {}
     for each in replaced:
         by_batch[each.held.batch_id] = by_batch.get(each.held.batch_id, 0) + each.rows
     if not by_batch:
         return "nothing: no batch holds these offsets"
+    if not any(by_batch.values()):
+        return "no rows"
     of_each = ", ".join(f"batch {batch_id}: {rows:,}" for batch_id, rows in sorted(by_batch.items()))
     return f"{sum(by_batch.values()):,} rows: {of_each}"
+
+
+def describe_once_more(held: Sequence[HeldRange]) -> str:
+    """Say what readers of a topic would see once more; empty where no batch holds any of it.
+
+    Example: ``a topic replaces nothing: its readers would see once more what was produced of 7 offsets``.
+    """
+    if not held:
+        return ""
+    offsets = count_offsets(each.range for each in held)
+    return f"a topic replaces nothing: its readers would see once more what was produced of {offsets:,} offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,11 @@ class DryRunOutcome:
     replaced: tuple[ReplacedRows, ...] = ()
     comparison: Comparison | None = None
     objections: tuple[str, ...] = ()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what comes stands beside what is there, so that nothing is replaced."""
+        return self.comparison is not None and self.comparison.repeated > 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; ranges and coordinates are text, such as ``orders[0] 0..5`` and ``orders[0]@5``."""

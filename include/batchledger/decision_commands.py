@@ -35,7 +35,11 @@ def rewind(
     ],
     reason: Reason,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Empty the table too: readers see none of its rows until they are back.")
+        bool,
+        typer.Option(
+            "--truncate",
+            help="Empty the table too (in PostgreSQL only): readers see none of its rows until they are back.",
+        ),
     ] = False,
     allow_expired: Annotated[
         bool, typer.Option("--allow-expired", help="With --truncate: even rows that Kafka cannot give again.")
@@ -43,7 +47,10 @@ def rewind(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read again from further back. What is read replaces the rows that are there; nothing is there twice."""
+    """Read again from further back. In a table what is read replaces the rows that are there; nothing is there twice.
+
+    A topic replaces nothing: its readers see once more what is read again; how much that is, it says first.
+    """
     from batchledger import decisions
 
     asked = Rewind(parse_target(to), truncate, allow_expired)

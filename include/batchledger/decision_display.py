@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.batch import Decided, DecisionKind, DecisionRecord
-from batchledger.printing import new_table, print_json, print_out
+from batchledger.printing import as_sentence, new_table, print_json, print_out
 
 CHANGES_SHOWN = 4
 
@@ -32,6 +32,8 @@ def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run
     else:
         would = "would change" if dry_run else "changed"
         print_out(_changes_table(f"{_subject(record, kind, dry_run)} {would}", record))
+        if decided.warning and dry_run:
+            print_out(Text(as_sentence(decided.warning), "yellow"))
         print_out("Dry run: nothing was changed." if dry_run else _where_to_see(record))
 
 

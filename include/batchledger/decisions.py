@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.accounting import IntegrityCheck, give_up_unexplained
 from batchledger.batch import (
     Attempt,
@@ -30,7 +30,7 @@ from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.ports import TargetAccess
 from batchledger.refusals import never_published, published_already
-from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, resolve_rewind
+from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, list_read_again, resolve_rewind
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +110,17 @@ def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
 def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     """Open the pipeline's next epoch further back; what it publishes replaces what earlier epochs hold.
 
+    Where the target cannot replace, readers see it once more: that is logged before it is decided, and told by the
+    ``warning`` of what comes of it.
+
     Raises DecisionRefusedError where it does not go backwards or Kafka holds nothing any more, ExpiredError when rows
     would be removed that nobody can read again, TopicChangedError, and PositionConflictError when somebody else was
     faster: with another rewind, or with rows that this one would remove unseen.
     """
     _require_reason(decision)
     rules = platform.rules
+    if asked.truncate:
+        _require_replaceable(platform)
     epoch = platform.decisions.load_epoch(rules.name)
     positions = tuple(load_positions(platform).values())
     log = platform.source.read_log(rules.topics)
@@ -127,8 +132,10 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     offsets = resolve_rewind(rules.name, asked, positions, log, found_at)
     given_up: tuple[OffsetRange, ...] = ()
     if asked.truncate:
-        _require_replaceable(platform)
         given_up = check_truncation(rules.name, asked, offsets, platform.decisions.load_held(rules.name), log)
+    once_more = plans.find_once_more(platform, list_read_again(offsets, positions))
+    if once_more and platform.decisions.is_kept:
+        logger.warning("rewind of %s: %s", rules.name, once_more)
     open_batch = platform.ledger.find_open_batch(rules.name)
     empty = platform.sink.truncate if platform.decisions.is_kept else _count_rows(platform)
     try:
@@ -138,7 +145,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     except OutcomeUnknownError as error:
         raise (_emptied_perhaps(rules.name, error) if asked.truncate else error) from error
     _drop_discarded(platform, open_batch)
-    return _log(platform, decided)
+    return _log(platform, replace(decided, warning=once_more))
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:

@@ -17,21 +17,11 @@ from batchledger.health import PipelineHealth, PipelineState, Threats, describe_
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
-from batchledger.printing import BALANCE_LINES, new_table, number, print_json, print_out, range_as_json
-from batchledger.record_rules import SinkMode
+from batchledger.printing import BALANCE_LINES, as_sentence, new_table, number, print_json, print_out, range_as_json
 from batchledger.refusals import outcome_pending, ways_out
 from batchledger.samples import Produced
 from batchledger.verification import Verification
 
-_PROVED_OF_TARGET = {
-    SinkMode.APPEND: "the target holds what the ledger says.",
-    SinkMode.UPSERT: (
-        "the target holds nothing that the ledger does not account for. Not proved: that no row is missing; a target "
-        "that is updated by key holds only the newest state, so a missing row cannot be told from one that was "
-        "replaced or deleted."
-    ),
-    SinkMode.PRODUCE: "the topic holds what the ledger says, each replay once more.",
-}
 COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
@@ -82,8 +72,12 @@ def show_plan(
     as_json: bool,
     *,
     replaced: Sequence[ReplacedRows] = (),
+    once_more: str = "",
 ) -> None:
-    """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records."""
+    """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records.
+
+    ``once_more`` says of a target that replaces nothing what its readers would see once more.
+    """
     open_batch = planned if isinstance(planned, Batch) else None
     if as_json:
         print_json(
@@ -99,6 +93,8 @@ def show_plan(
         )
         return
     _show_ranges(pipeline, planned, open_batch)
+    if once_more:
+        print_out(Text(as_sentence(once_more), "yellow"))
     show_replaced(replaced, "Rows that it would replace")
     for line in describe_threats(threats, now):
         print_out(Text(line, "yellow"))
@@ -222,9 +218,9 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     print_out(balance_table(history.ranges))
     if history.duplicates:
         print_out(_duplicates_table(history))
-    for title, exchanged in (("Replaced", history.replaced), ("Replaced by", history.replaced_by)):
+    for exchanged in (history.replaced, history.replaced_by):
         if exchanged:
-            print_out(replacements_table(title, exchanged, history.batch.batch_id))
+            print_out(replacements_table(exchanged, history.batch.batch_id))
     if history.dry_run:
         show_outcome(history.dry_run)
     if history.attempts:
@@ -290,13 +286,24 @@ def _balance_as_text(ranges: Sequence[RangeRecord], lines: Sequence[str]) -> Tab
     return table
 
 
-def replacements_table(title: str, exchanged: Sequence[ReplacementRecord], batch_id: int) -> Table:
-    """What batch ``batch_id`` took over from others, or others from it, with how much was removed there."""
-    table = new_table(title, "batch", "range", "rows", "quarantined", "duplicates")
+def replacements_table(exchanged: Sequence[ReplacementRecord], batch_id: int) -> Table:
+    """What batch ``batch_id`` took over from others, or others from it, with how much was removed there.
+
+    Where no row was removed, as of a topic never is, nothing is called replaced, and numbers that are 0 are left out.
+    """
+    has_replaced = any(each.rows for each in exchanged)
+    counts = [
+        name
+        for name in ("rows", "quarantined", "duplicates")
+        if has_replaced or any(getattr(each, name) for each in exchanged)
+    ]
+    done = "Replaced" if has_replaced else "Published again"
+    is_ours = exchanged[0].batch_id == batch_id
+    table = new_table(done if is_ours else f"{done} by", "batch", "range", *counts)
     for each in exchanged:
-        other = each.replaced_batch_id if each.batch_id == batch_id else each.batch_id
         place = f"{each.topic}[{each.partition}] {each.start}..{each.until}"
-        table.add_row(str(other), place, number(each.rows), number(each.quarantined), number(each.duplicates))
+        other = each.replaced_batch_id if is_ours else each.batch_id
+        table.add_row(str(other), place, *(number(getattr(each, name)) for name in counts))
     return table
 
 
@@ -316,7 +323,10 @@ def _duplicates_table(history: BatchHistory) -> Table:
 def show_verification(verification: Verification, delivery: DeliveryMode, as_json: bool) -> None:
     """Say what was proved, or every finding."""
     if as_json:
-        print_json({**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds})
+        document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
+        # Part of a sentence only: the keys of the document are what scripts rely on.
+        del document["taken_over"]
+        print_json(document)
         return
     size = (
         f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
@@ -330,7 +340,7 @@ def show_verification(verification: Verification, delivery: DeliveryMode, as_jso
     if verification.holds:
         print_out(f"[green]{verification.pipeline} is exact[/]: {size}.")
         print_out("Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);")
-        print_out(_PROVED_OF_TARGET[verification.mode])
+        print_out(f"{verification.proved_of_target}.")
         if verification.incomplete_until:
             print_out(
                 f"Not proved: that no record of batches up to {verification.incomplete_until} is missing, nor of any "

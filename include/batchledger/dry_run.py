@@ -80,7 +80,8 @@ def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str
     yield f"dry run of {count_offsets(ranges):,} offsets in {describe_ranges(ranges)}: nothing was changed"
     for each in balances:
         yield describe_balance(each)
-    yield f"would replace {describe_replaced(found.replaced)}"
+    if not summarise_dry_run(found).repeats:
+        yield f"would replace {describe_replaced(found.replaced)}"
     if found.expired:
         yield f"Kafka no longer has {describe_ranges(found.expired)}: their rows would stay"
     if found.comparison is not None:

@@ -8,12 +8,12 @@ from rich.text import Text
 
 from batchledger.comparison import Comparison, DryRunOutcome, ReplacedRows
 from batchledger.offsets import describe_ranges
-from batchledger.printing import new_table, print_out, range_as_json
+from batchledger.printing import as_sentence, new_table, print_out, range_as_json
 
 
 def show_replaced(replaced: Sequence[ReplacedRows], title: str) -> None:
-    """Print whose rows would go; nothing when there are none."""
-    if not replaced:
+    """Print whose rows would go; nothing when there are none, as of a topic."""
+    if not any(each.rows for each in replaced):
         return
     table = new_table(title, "batch", "range", "rows")
     for each in replaced:
@@ -38,8 +38,7 @@ def show_outcome(found: DryRunOutcome) -> None:
 
 
 def _show_comparison(found: Comparison) -> None:
-    told = str(found)
-    print_out(Text(f"{told[0].upper()}{told[1:]}.", "green" if found.is_same else "yellow"))
+    print_out(Text(as_sentence(str(found)), "green" if found.is_same else "yellow"))
     if found.absent_columns:
         names = ", ".join(found.absent_columns)
         print_out(Text(f"Not in the rows, so they would get their default: {names}.", "yellow"))

@@ -157,7 +157,7 @@ class AuditOutdatedError(StagingLostError):
 
 
 class UnsettledError(BatchledgerError):
-    """Rows of the target were replaced each time that they were compared with the ledger; nothing was proved."""
+    """Rows of the target were published again each time that they were compared with the ledger; nothing was proved."""
 
     retryable = True
 

@@ -144,13 +144,17 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One check with its facts. ``scope`` says what was looked at; ``unanswered`` why that was impossible."""
+    """One check with its facts. ``scope`` says what was looked at; ``unanswered`` why that was impossible.
+
+    ``promise`` is what holds when nothing is found, where that is not the same for every pipeline.
+    """
 
     check: LedgerCheck
     scope: str
     facts: tuple[Fact, ...] = ()
     limit: float = 0
     unanswered: str = ""
+    promise: str = ""
 
     @property
     def excesses(self) -> tuple[Fact, ...]:

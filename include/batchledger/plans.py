@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from batchledger.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
-from batchledger.comparison import ReplacedRows, describe_replaced
+from batchledger.comparison import ReplacedRows, describe_once_more, describe_replaced
 from batchledger.errors import DecisionRefusedError, PositionConflictError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.ownership import drop_discarded, is_published_by, load_batch
@@ -120,6 +120,7 @@ def plan_or_idle(
     if decision is not None:
         _record_trigger(platform, batch, decision)
     logger.info("%s planned: %s", batch.label, describe_ranges(batch.ranges))
+    _warn_once_more(platform, batch)
     platform.crash("plan_stored")
     return batch
 
@@ -168,8 +169,7 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
     logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
     if platform.rules.mode.can_replace:
         logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
-    else:
-        logger.warning("%s: a topic replaces nothing, what was produced before is produced once more", batch.label)
+    _warn_once_more(platform, batch)
     platform.crash("plan_stored")
     return batch
 
@@ -188,6 +188,16 @@ def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tup
     held = platform.ledger.find_held(platform.rules.name, ranges)
     rows = platform.sink.count_held(held)
     return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
+
+
+def find_once_more(platform: Platform, ranges: Sequence[OffsetRange]) -> str:
+    """Say what readers would see once more if the ranges were published, for people to read before. Reads only.
+
+    Empty where the target can replace rows, and where no batch holds any of the ranges.
+    """
+    if platform.rules.mode.can_replace:
+        return ""
+    return describe_once_more(platform.ledger.find_held(platform.rules.name, ranges))
 
 
 def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> Batch:
@@ -212,6 +222,12 @@ def _choose_first_positions(
     rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
     starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
     return choose_first_positions(stored, log, rules.start, starts)
+
+
+def _warn_once_more(platform: Platform, batch: Batch) -> None:
+    once_more = find_once_more(platform, batch.ranges)
+    if once_more:
+        logger.warning("%s: %s", batch.label, once_more)
 
 
 def _choose_size(platform: Platform) -> BatchSize | None:

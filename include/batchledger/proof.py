@@ -53,7 +53,8 @@ def _unsettled(
     where = "; ".join(f"batch {batch_id}, {partition}" for batch_id, partition in doubts)
     certain = "; ".join(f"{each.where}: {each.detail}" for found in confirmed.values() for each in found)
     return UnsettledError(
-        f"{pipeline}: rows were replaced each of the {LOOKS} times that they were compared with the ledger ({where}). "
+        f"{pipeline}: rows were published again each of the {LOOKS} times that they were compared with the ledger "
+        f"({where}). "
         f"Certain so far: {certain or 'no finding'}. Repeat batchledger verify {pipeline} when its replays are over.",
         pipeline=pipeline,
     )

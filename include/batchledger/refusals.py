@@ -41,7 +41,7 @@ def closed(found: Batch, run: str) -> FencedError:
         what_next = (
             "What is left of its offsets is planned again."
             if found.lane is Lane.LIVE
-            else "The rows that it would have replaced stay; ask for the replay again where it is still wanted."
+            else "The target stays as it is; ask for the replay again where it is still wanted."
         )
         message = (
             f"{found.label} was discarded by a person's decision, run {run} changes nothing. See who and why: "

@@ -43,7 +43,10 @@ def replay(
     dry_run: DryRunOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish offsets again: their rows are replaced in one transaction, and no position moves."""
+    """Publish offsets again: their rows are replaced in one transaction, and no position moves.
+
+    A topic replaces nothing: its readers see these records once more; how many, it says first.
+    """
     asked = _read_request(since, until, ranges or [], allow_expired)
     if dry_run:
         rehearse(pipeline, asked, reason, as_json)

@@ -20,7 +20,7 @@ def show_nothing_to_replay(pipeline: str, asked: Replay, as_json: bool) -> None:
 
 
 def show_replayed(history: BatchHistory, as_json: bool) -> None:
-    """Say what was published again, and what of which batches it has replaced."""
+    """Say what was published again, and what of which batches that was, or has replaced."""
     batch = history.batch
     if as_json:
         ranges = [range_as_json(each) for each in batch.ranges]
@@ -28,7 +28,7 @@ def show_replayed(history: BatchHistory, as_json: bool) -> None:
         return
     print_out(f"[green]published[/] {batch.label}, a replay of {count_offsets(batch.ranges):,} offsets")
     if history.replaced:
-        print_out(replacements_table("Replaced", history.replaced, batch.batch_id))
+        print_out(replacements_table(history.replaced, batch.batch_id))
     else:
         print_out("No batch held these offsets before; nothing was replaced.")
 

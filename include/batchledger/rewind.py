@@ -1,7 +1,8 @@
 """Decide where a rewind takes the positions: backwards only, and only to what Kafka still holds. Pure.
 
 A rewind opens the pipeline's next epoch. What the new epoch publishes replaces what earlier ones hold of the same
-offsets; rows that are not read again stay, unless the target is emptied.
+offsets; rows that are not read again stay, unless the target is emptied. A topic replaces nothing: it gets once more
+what is read again.
 
 Worked example: ``orders[0]`` stands at 1800, its log begins at 1200. A rewind to the earliest offset takes it to 1200,
 one to ``orders[0]@1500`` to 1500; 1000 is gone, and 2000 would be a skip: both are refused.
@@ -77,6 +78,18 @@ def resolve_rewind(
             "Name every partition, or leave --truncate out: rows are then replaced as they are read again."
         )
     return offsets
+
+
+def list_read_again(offsets: Offsets, positions: Sequence[Position]) -> list[OffsetRange]:
+    """Return what the rewind reads again of each partition: from the new next offset to the present one.
+
+    Example: ``orders[0]`` stands at 1800; rewound to 1500 that is ``orders[0] 1500..1800``.
+    """
+    return [
+        OffsetRange(each.partition, offsets[each.partition], each.next_offset)
+        for each in positions
+        if offsets.get(each.partition, each.next_offset) < each.next_offset
+    ]
 
 
 def check_truncation(

@@ -99,7 +99,8 @@ class Finding:
 class Verification:
     """The outcome of one proof: how much was looked at, what a person gave up (``accepted_loss``), and every finding.
 
-    ``offsets`` are those that are published now, each counted once however often it was published.
+    ``offsets`` are those that are published now, each counted once however often it was published; ``taken_over`` are
+    those that were published by a batch before, counted as often.
 
     With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
     a lost row cannot be told from one that was replaced or deleted. Nor is it of batches up to ``incomplete_until``, of
@@ -116,11 +117,30 @@ class Verification:
     accepted_loss: int
     findings: tuple[Finding, ...]
     incomplete_until: int = 0
+    taken_over: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether nothing contradicts the promise."""
         return not self.findings
+
+    @property
+    def proved_of_target(self) -> str:
+        """What is proved of the target when nothing was found there; the last sentence has no full stop."""
+        match self.mode:
+            case SinkMode.APPEND:
+                return "the target holds what the ledger says"
+            case SinkMode.UPSERT:
+                return (
+                    "the target holds nothing that the ledger does not account for. Not proved: that no row is "
+                    "missing; a target that is updated by key holds only the newest state, so a missing row cannot be "
+                    "told from one that was replaced or deleted"
+                )
+            case SinkMode.PRODUCE if self.taken_over:
+                again = f"{self.taken_over:,} offsets were published again, and what was produced of them before stays"
+                return f"the topic holds what the ledger says; {again}"
+            case SinkMode.PRODUCE:
+                return "the topic holds what the ledger says"
 
 
 def check_target(
@@ -177,6 +197,7 @@ def conclude(
         quarantined=sum(history.quarantined.values()),
         accepted_loss=sum(each.accepted_loss_left for each in history.ranges),
         findings=findings,
+        taken_over=sum(len(part) for each in history.ranges for part in each.replaced),
     )
 
 

@@ -247,7 +247,7 @@ def test_run_that_is_asked_anew_gives_its_open_replay_up(warehouse: Warehouse) -
     assert (record.before, record.after) == ({"state": "staged"}, {"state": "discarded"})
     assert warehouse.ledger.load_batch(first.batch_id).state is BatchState.DISCARDED
     assert warehouse.ledger.load_batch(second.batch_id).state is BatchState.PLANNED
-    with pytest.raises(FencedError, match="rows that it would have replaced stay") as told:
+    with pytest.raises(FencedError, match="The target stays as it is") as told:
         warehouse.ledger.open_attempt(first.batch_id, "again")
     assert "planned again" not in str(told.value)
 

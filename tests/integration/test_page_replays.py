@@ -68,6 +68,25 @@ def test_replay_publishes_no_dry_run_but_the_one_that_was_signed(workplace: Work
     assert desk.asked[-1].fields["ranges"] == [f"{pipeline.name}[0] 0..2"]
 
 
+def test_page_of_a_pipeline_into_a_topic_never_speaks_of_replacing(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(into="topic", partitions=1)
+    pipeline.send(4, partitions=1)
+    publish(pipeline)
+    forms = words(desk.get(f"/{pipeline.name}/decisions"))
+    assert "A topic replaces nothing: readers see them once more." in forms
+    assert "replaces exactly" not in forms
+    assert "empty the table" not in forms
+    shown = words(desk.preview(pipeline, "rewind", to=f"{pipeline.name}[0]@1"))
+    assert "its readers would see once more what was produced of 3 offsets." in shown
+    run_id, approval = rehearse(desk, pipeline, ranges=f"{pipeline.name}[0] 0..2")
+    found = words(desk.follow(pipeline, run_id, approval))
+    assert "Once more 2 records" in found
+    assert "Would replace" not in found
+    on_tables = workplace.create(partitions=1)
+    forms = words(desk.get(f"/{on_tables.name}/decisions"))
+    assert ("replaces exactly" in forms, "empty the table" in forms) == (True, True)
+
+
 def test_replay_with_objections_is_not_started(workplace: Workplace, desk: Desk) -> None:
     pipeline = workplace.create(partitions=1)
     pipeline.send(4, partitions=1)

@@ -14,6 +14,7 @@ from batchledger.planning import StartPolicy
 from batchledger.replay import Replay
 from batchledger.rewind import Rewind
 from batchledger.wiring import verify_pipeline
+from tests.integration.test_cli import batchledger
 from tests.support import Workplace
 from tests.topics import read_messages
 
@@ -113,13 +114,22 @@ def test_pipeline_does_not_read_what_it_writes(workplace: Workplace, monkeypatch
     assert pipeline.list_staging() == []
 
 
-def test_topic_is_not_emptied_by_a_rewind(workplace: Workplace) -> None:
+def test_topic_is_not_emptied_by_a_rewind_which_says_before_what_comes_once_more(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
     pipeline = workplace.create(into="topic")
     pipeline.send(4)
     run_batch.run_once(pipeline.platform(), "run")
     with pytest.raises(DecisionRefusedError, match="its readers have seen the records"):
         rewind(pipeline.platform(), Rewind(StartPolicy.EARLIEST, truncate=True), ANA)
-    rewind(pipeline.platform(), Rewind(StartPolicy.EARLIEST), ANA)
+    rewound = ("rewind", pipeline.name, "--to", "earliest", "--reason", "the readers were told")
+    once_more = "its readers would see once more what was produced of 4 offsets"
+    assert once_more in " ".join(batchledger(*rewound, "--dry-run").stdout.split())
+    assert once_more in " ".join(batchledger(*rewound).stderr.split())
+    planned = " ".join(batchledger("plan", pipeline.name).stdout.split())
+    assert once_more in planned
+    assert "would replace" not in planned
     run_batch.run_once(pipeline.platform(), "again")
+    assert once_more in caplog.text
     assert set(pipeline.count_copies().values()) == {2}
     assert verify_pipeline(pipeline.config).holds

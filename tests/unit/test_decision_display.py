@@ -40,6 +40,14 @@ def test_dry_run_shows_both_sides_and_says_that_nothing_was_changed(capsys: pyte
     assert "Dry run: nothing was changed." in shown
 
 
+def test_dry_run_says_what_else_comes_of_a_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    decided = Decided(REWIND, warning="a topic replaces nothing: it would")
+    show_decided("orders", DecisionKind.REWIND, decided, dry_run=True, as_json=False)
+    assert "A topic replaces nothing: it would. Dry run: nothing was changed." in printed(capsys)
+    show_decided("orders", DecisionKind.REWIND, decided, dry_run=False, as_json=False)
+    assert "would" not in printed(capsys)
+
+
 def test_decision_says_where_it_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     show_decided("orders", DecisionKind.DISCARD, Decided(DISCARD), dry_run=False, as_json=False)
     assert "see: batchledger batch 13" in printed(capsys)

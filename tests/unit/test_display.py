@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from batchledger.batch import DeliveryMode
+from batchledger.batch import DeliveryMode, HeldRange
+from batchledger.comparison import ReplacedRows, describe_once_more
 from batchledger.display import balance_table, show_plan, show_verification
 from batchledger.health import Threats
 from batchledger.ledger.history import RangeRecord
@@ -50,6 +51,33 @@ def test_plan_says_which_size_was_chosen_and_why_where_there_is_a_target(
     show_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC), as_json=False)
     _, _, after = " ".join(capsys.readouterr().out.split()).partition("7 more stay for later batches.")
     assert after.removeprefix(" Size: ") == said
+
+
+def test_plan_says_what_readers_of_a_topic_would_see_once_more_and_of_a_table_whose_rows_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = HeldRange(3, OffsetRange(TopicPartition("orders", 0), 0, 7))
+    plan, calm, now = Plan((held.range,), 0), Threats(7, (), None, None), datetime.now(UTC)
+    once_more = describe_once_more([held])
+    show_plan("orders", plan, calm, now, as_json=False, replaced=[ReplacedRows(held, 0)], once_more=once_more)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "A topic replaces nothing: its readers would see once more what was produced of 7 offsets." in shown
+    assert "would replace" not in shown
+    show_plan("orders", plan, calm, now, as_json=False, replaced=[ReplacedRows(held, 7)])
+    assert "Rows that it would replace" in capsys.readouterr().out
+
+
+def test_proof_of_a_topic_tells_of_what_was_published_again_only_where_something_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for taken_over, said in ((0, ""), (5, "; 5 offsets were published again")):
+        proved = Verification("orders", SinkMode.PRODUCE, 1, 1, 5, 5, 0, 0, (), taken_over=taken_over)
+        show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=False)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"the topic holds what the ledger says{said}" in shown
+        assert ("again" in shown) == bool(said)
+        show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=True)
+        assert "taken_over" not in capsys.readouterr().out
 
 
 def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]) -> None:

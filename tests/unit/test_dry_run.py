@@ -1,16 +1,16 @@
 """A dry run tells what a replay would do, and leaves nothing behind but its line in the ledger."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from batchledger import decisions, plans, run_batch
-from batchledger.batch import Attempt, BatchState, Decision
+from batchledger.batch import Attempt, BatchState, Decision, HeldRange
 from batchledger.comparison import Comparison, DryRunOutcome, describe_replaced
-from batchledger.dry_run import dry_run_replay, summarise_dry_run
+from batchledger.dry_run import describe_dry_run, dry_run_replay, summarise_dry_run
 from batchledger.errors import (
     BatchBlockedError,
     ExpiredError,
@@ -67,6 +67,18 @@ class RefusingSink(MemorySink):
         raise TargetChangedError("invalid input syntax: 'a secret value'")
 
 
+class RepeatingSink(MemorySink):
+    """A topic: nothing of it would go."""
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        return [0] * len(held)
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        return Comparison(repeated=4)
+
+
 class UnreachableSink(MemorySink):
     """A warehouse that goes away after the audit."""
 
@@ -107,6 +119,14 @@ def test_dry_run_says_what_would_differ_and_changes_nothing(world: World) -> Non
     assert not world.database.committed.staging
     assert not world.database.committed.evidence
     assert world.database.committed.batches[found.batch.batch_id].batch.state is BatchState.DISCARDED
+
+
+def test_log_of_a_dry_run_into_a_topic_speaks_of_records_once_more_and_of_no_replaced_rows(world: World) -> None:
+    repeating = replace(world.process(), sink=RepeatingSink(world.database, "orders"))
+    found = dry_run_replay(repeating, MIDDLE, "look", ANA)
+    assert found is not None
+    _, told = describe_dry_run(found, ())
+    assert told == "a topic replaces nothing: 4 records would be produced once more"
 
 
 def test_dry_run_of_what_would_be_blocked_says_why(world: World) -> None:

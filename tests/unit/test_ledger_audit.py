@@ -91,6 +91,22 @@ def test_consistent_history_passes_every_check_of_the_proof() -> None:
     assert all("3 batches, 600 offsets, 590 rows" in each.detail for each in found.checks)
 
 
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (SinkMode.APPEND, "The target holds the rows that the ledger has accepted, and no others."),
+        (SinkMode.UPSERT, "Not proved: that no row is missing"),
+        (SinkMode.PRODUCE, "the topic holds what the ledger says; 5 offsets were published again"),
+    ],
+)
+def test_audit_says_of_the_target_what_the_proof_has_shown_of_its_kind(mode: SinkMode, said: str) -> None:
+    found = audit(ask_proof(replace(proof(), mode=mode, taken_over=5), WHOLE))
+    (of_target,) = [each for each in found.checks if each.name == LedgerCheck.TARGET]
+    assert said in of_target.detail
+    assert of_target.validation is not None
+    assert said in of_target.validation["expectation_config"]["description"]
+
+
 @pytest.mark.parametrize(("invariant", "check"), PROOF_BY_INVARIANT.items())
 def test_each_finding_of_the_proof_fails_its_own_check_only(invariant: str, check: LedgerCheck) -> None:
     found = audit(ask_proof(proof(Finding(invariant, "orders[0] 5..7", "two offsets are wrong")), WHOLE))

@@ -1,5 +1,6 @@
 """Pages as text: whatever comes from outside is shown as text, and said in few words."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -7,6 +8,9 @@ import pytest
 from fastapi import Request
 from jinja2 import UndefinedError
 
+from batchledger.batch import HeldRange
+from batchledger.comparison import Comparison, DryRunOutcome, ReplacedRows
+from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ui.rendering import PAYLOAD_CHARACTERS, _templates, show
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -88,6 +92,28 @@ def test_links_begin_where_the_requests_do(root: str) -> None:
 def test_page_that_is_alive_asks_for_itself_again() -> None:
     page = show_message(request_for(query=b"q=a&page=2"), live=True)
     assert 'hx-get="/batchledger/pipelines?q=a&amp;page=2"' in page
+
+
+FOUND = "{% import 'parts.html.j2' as parts %}{% include 'dry_run_found.html.j2' %}"
+
+
+def test_what_a_dry_run_into_a_topic_has_found_is_shown_as_records_once_more_and_new_ones() -> None:
+    held = (ReplacedRows(HeldRange(13, OffsetRange(TopicPartition("orders", 0), 0, 7)), 0),)
+    page = render(FOUND, found=DryRunOutcome(replaced=held, comparison=Comparison(added=2, repeated=7)))
+    words = " ".join(re.sub("<[^>]*>", " ", page).split())
+    assert words == (
+        "Once more 7 records, beside those that are there: a topic replaces nothing "
+        "New 2 records that were not there before"
+    )
+
+
+def test_what_a_dry_run_into_a_table_has_found_is_shown_as_rows_that_go_and_differ() -> None:
+    held = (ReplacedRows(HeldRange(13, OffsetRange(TopicPartition("orders", 0), 0, 7)), 7),)
+    page = render(FOUND, found=DryRunOutcome(replaced=held, comparison=Comparison(changed=7)))
+    words = " ".join(re.sub("<[^>]*>", " ", page).split())
+    assert words == (
+        "Would replace 7 rows: batch 13: 7 The rows would differ: 0 added, 0 removed, 7 changed, 0 unchanged"
+    )
 
 
 def test_status_of_a_page_is_the_one_that_was_given() -> None:

@@ -84,7 +84,29 @@ def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
 
 def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
     show_replayed(HISTORY, as_json=False)
-    assert "3 orders[0] 4..8 1,234,567 1 0" in shown(capsys)
+    text = shown(capsys)
+    assert "3 orders[0] 4..8 1,234,567 1 0" in text
+    assert "Replaced" in text
+
+
+def test_replay_into_a_topic_is_never_said_to_replace(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
+    held = (ReplacedRows(HeldRange(3, MIDDLE), 0),)
+    show_dry_run(DryRun(BATCH, (), held, Comparison(repeated=4), ()), HISTORY, as_json=False)
+    assert shown(capsys).endswith("A topic replaces nothing: 4 records would be produced once more.")
+    show_dry_run(DryRun(BATCH, (), held, None, ()), HISTORY, as_json=False)
+    assert "eplaced" not in shown(capsys)
+    taken = ReplacementRecord(14, 3, "orders", 0, 4, 8, 0, 0, 0)
+    again = replace(HISTORY, replaced=(taken,))
+    before = replace(HISTORY, batch=replace(BATCH, batch_id=3), replaced=(), replaced_by=(taken,))
+    show_replayed(again, as_json=False)
+    of_the_command = shown(capsys)
+    show_batch(again, as_json=False)
+    for text in (of_the_command, shown(capsys)):
+        assert "Published again batch range" in text
+        assert text.endswith("3 orders[0] 4..8")
+        assert "eplaced" not in text
+    show_batch(before, as_json=False)
+    assert shown(capsys).endswith("14 orders[0] 4..8")
 
 
 def test_replaced_rows_are_summed_by_batch() -> None:
@@ -92,6 +114,7 @@ def test_replaced_rows_are_summed_by_batch() -> None:
     replaced = [ReplacedRows(HeldRange(batch_id, MIDDLE), rows) for batch_id, rows in of_batches]
     assert describe_replaced(replaced) == "8 rows: batch 3: 5, batch 5: 3"
     assert describe_replaced([]) == "nothing: no batch holds these offsets"
+    assert describe_replaced([ReplacedRows(HeldRange(3, MIDDLE), 0)]) == "no rows"
 
 
 def test_payload_is_shown_only_when_asked_for_and_cannot_command_a_terminal(

@@ -1,22 +1,26 @@
 """A rewind goes backwards, to what Kafka still holds; the table is then rebuilt as it was."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger import run_batch
+from batchledger import plans, run_batch
 from batchledger.batch import Decided, Decision, DecisionRecord, LogState, PartitionLog, Position, TopicIdentity
 from batchledger.decisions import accept_loss, rehearse, rewind
 from batchledger.errors import DecisionRefusedError, ExpiredError, FencedError, OutcomeUnknownError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Truncate
-from batchledger.record_rules import Upsert
+from batchledger.record_rules import SinkMode, Upsert
+from batchledger.replay import Replay
 from batchledger.rewind import ResolvedRewind, Rewind, resolve_rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
@@ -288,6 +292,63 @@ def test_whoever_got_no_reply_to_an_emptying_rewind_is_told_to_look_before_repea
     with pytest.raises(OutcomeUnknownError) as told:
         rewind(silent, Rewind(StartPolicy.EARLIEST, truncate), BY_ANA)
     assert ("Before you repeat it" in str(told.value)) == truncate
+
+
+# A topic replaces nothing.
+
+
+def into_topic(world: World) -> Platform:
+    """A process of the same pipeline, whose target cannot replace."""
+    process = world.process()
+    return replace(process, rules=replace(process.rules, mode=SinkMode.PRODUCE))
+
+
+ONCE_MORE = "its readers would see once more what was produced of 7 offsets"
+
+
+def test_dry_run_of_a_rewind_says_how_much_the_readers_of_a_topic_would_see_once_more(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Rewind({ORDERS_0: 6, ORDERS_1: 2})
+    assert ONCE_MORE in rewind(rehearse(into_topic(world)), asked, BY_ANA).warning
+    assert rewind(rehearse(world.process()), asked, BY_ANA).warning == ""
+    assert "once more" not in caplog.text
+
+
+def test_rewind_plan_and_run_say_what_a_topic_gets_once_more_before_they_do_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "batchledger"):
+        rewind(into_topic(world), Rewind({ORDERS_0: 6, ORDERS_1: 2}), BY_ANA)
+        assert [ONCE_MORE in each.getMessage() for each in caplog.records] == [True, False]
+        caplog.clear()
+        world.produce(ORDERS_0, 3)
+        planned = plans.preview(into_topic(world))
+        assert "of 6 offsets" in plans.find_once_more(into_topic(world), planned.ranges)
+        assert plans.find_once_more(world.process(), planned.ranges) == ""
+        for offsets in ("of 6 offsets", "of 1 offsets", None):
+            run_batch.run_once(into_topic(world), "run")
+            assert [each.getMessage().rpartition("produced ")[2] for each in caplog.records] == (
+                [offsets] * bool(offsets)
+            )
+            caplog.clear()
+
+
+def test_replay_of_what_nobody_holds_lets_no_reader_of_a_topic_see_anything_once_more(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.produce(ORDERS_0, 3)
+    for until, is_said in ((13, False), (10, True)):
+        ranges = (OffsetRange(ORDERS_0, until - 3, until),)
+        plans.plan_replay(into_topic(world), Replay(ranges), f"run {until}", BY_ANA, f"key {until}")
+        assert ("what was produced of 3 offsets" in caplog.text) == is_said
+
+
+@pytest.mark.parametrize("to", [StartPolicy.EARLIEST, {ORDERS_0: 5}])
+def test_nobody_is_advised_to_replace_the_rows_of_a_topic(world: World, to: Any) -> None:
+    with pytest.raises(DecisionRefusedError, match="its readers have seen the records") as told:
+        rewind(into_topic(world), Rewind(to, truncate=True), BY_ANA)
+    assert "replaced" not in str(told.value)
 
 
 def test_rewind_without_truncation_keeps_the_rows_that_nobody_can_read_again(world: World) -> None:

@@ -34,7 +34,7 @@ class ExpectFactsWithinLimit(Promising, ExpectColumnValuesToBeBetween):
             column=cls.check.value,
             min_value=0,
             max_value=question.limit,
-            description=cls.promise(),
+            description=question.promise or cls.promise(),
             meta={"check": cls.check.value},
         )
 
@@ -70,7 +70,7 @@ class ExpectOffsetsToBeHeldOnce(ExpectFactsWithinLimit):
 
 
 class ExpectTargetToHoldWhatWasAccepted(ExpectFactsWithinLimit):
-    """The target holds the rows that the ledger has accepted, each once, and no others."""
+    """The target holds the rows that the ledger has accepted, and no others."""
 
     check: ClassVar = LedgerCheck.TARGET
 
@@ -177,7 +177,7 @@ def build_table(questions: Iterable[Question]) -> pd.DataFrame:
 
 
 def _conclude(question: Question, validation: ExpectationValidationResult | str | None) -> CheckResult:
-    promise = EXPECTATIONS[question.check].promise()
+    promise = question.promise or EXPECTATIONS[question.check].promise()
     if question.unanswered:
         return _result(question, Outcome.NOT_RUN, f"could not be asked: {question.unanswered}")
     if validation is None:

@@ -27,6 +27,7 @@ from batchledger.ledger.overview import find_batch_of_run
 from batchledger.offsets import count_offsets
 from batchledger.pipeline import Platform
 from batchledger.plans import preview_replay
+from batchledger.printing import as_sentence
 from batchledger.trigger_form import Rehearse, RunFacts, read_order
 from batchledger.ui import airflow_runs, approval
 from batchledger.ui.access import may_act
@@ -59,7 +60,7 @@ TITLES: Mapping[DecisionKind, str] = {
     DecisionKind.RESUME: "Resume",
 }
 """What can be decided here, in the order of the page."""
-HINTS: Mapping[DecisionKind, str] = {
+HINTS: dict[DecisionKind, str] = {
     DecisionKind.REPLAY: "Reads these offsets from Kafka again, and replaces exactly their rows in one transaction.",
     DecisionKind.RETRY: "When its cause is removed: the same offsets are read and audited by a new attempt.",
     DecisionKind.ACCEPT: "Publishes it as it is staged, although checks have failed. Take it again instead if you can.",
@@ -73,6 +74,11 @@ HINTS: Mapping[DecisionKind, str] = {
     DecisionKind.RESUME: "Ends the pause.",
 }
 """What each of them does, in a line."""
+HINTS_WHERE_NOTHING_IS_REPLACED: Mapping[DecisionKind, str] = HINTS | {
+    DecisionKind.REPLAY: "Reads these offsets from Kafka again. A topic replaces nothing: readers see them once more.",
+    DecisionKind.REWIND: "Reads again from further back. A topic replaces nothing: readers see that once more.",
+}
+"""The same where the target is a topic."""
 
 Kind = DecisionKind
 
@@ -136,12 +142,14 @@ def show_decisions(
         asked = None
     open_batch = state.open_batch.batch_id if state.open_batch else None
     pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
+    can_replace = config.sink.sink_mode.can_replace
     return show(
         request,
         "decisions.html.j2",
         config=config,
         titles={kind: title for kind, title in TITLES.items() if kind is not pausing},
-        hints=HINTS,
+        hints=HINTS if can_replace else HINTS_WHERE_NOTHING_IS_REPLACED,
+        can_replace=can_replace,
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
@@ -258,10 +266,10 @@ def _require_possible(order: _Order, asked: Mapping[str, Any]) -> None:
         raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
 
 
-def _explain(order: _Order) -> list[str]:
-    """Return in sentences what an order about a batch comes to."""
+def _explain(order: _Order, decided: Decided) -> list[str]:
+    """Return in sentences what an order comes to that would change something."""
     if order.kind not in OF_BATCH:
-        return []
+        return [as_sentence(decided.warning)] if decided.warning else []
     history = load_batch_history(ledger_dsn(order.config), read_batch(order.fields))
     batch, offsets = history.batch, count_offsets(history.batch.ranges)
     rows = sum(each.accepted or 0 for each in history.ranges)
@@ -274,7 +282,7 @@ def _explain(order: _Order) -> list[str]:
         case DecisionKind.DISCARD if batch.lane is Lane.LIVE:
             return [f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."]
         case DecisionKind.DISCARD:
-            return ["Nothing of it becomes visible; the rows that it would have replaced stay as they are."]
+            return ["Nothing of it becomes visible; the target stays as it is."]
         case _:
             return [f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."]
 
@@ -305,7 +313,7 @@ def _show_effect(request: Request, order: _Order, decided: Decided, *, has_chang
         decided=decided,
         changes=_changes(decided),
         changes_shown=CHANGES_SHOWN,
-        means=_explain(order) if decided.is_new and decided.record else [],
+        means=_explain(order, decided) if decided.is_new and decided.record else [],
         has_changed=has_changed,
         approval=order.approve(_effect(decided)),
     )
