@@ -4,7 +4,7 @@
 BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
-# Cheap tests first, so that a mistake shows early; long files before short ones, so that both workers end together.
+# Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
 .PHONY: help setup up down demo torture machine bench screenshots test lint
@@ -40,8 +40,8 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 screenshots: setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py
 
-test: lint setup  ## Check the code, then run every test against real services: WORKERS=2.
-	@$(BIN)/pytest --numprocesses $(or $(WORKERS),2) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)
+test: lint setup  ## Check the code, then run every test against real services: WORKERS=3.
+	@$(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)
 
 lint: $(STAMPS)/project  ## Check style, types and the direction of imports.
 	@$(BIN)/ruff check
