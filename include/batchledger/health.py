@@ -155,10 +155,7 @@ def judge(
     ``seen`` are earlier looks at the unread records of some partitions; one that was taken at another position says
     nothing any more. Where a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
     """
-    stored = {each.partition: each for each in book.positions if each.partition.topic in rules.topics}
-    starts = {each: held.log_start for each, held in log.log_by_partition.items()}
-    first = choose_first_positions(stored, log, rules.start, starts)
-    positions = (*stored.values(), *first)
+    positions = find_positions(rules, book, log)
     try:
         check_source(rules.name, positions, log, rules.topics)
     except LossError as error:
@@ -169,6 +166,13 @@ def judge(
     looks = [look(each, held[each.partition], seen.get(each.partition)) for each in positions]
     threats = find_threats(looks, positions, now)
     return PipelineHealth(rules.name, *_judge(book.open_batch, threats, book.pause), threats)
+
+
+def find_positions(rules: PipelineRules, book: Book, log: LogState) -> tuple[Position, ...]:
+    """Return where the pipeline stands in each partition, or would start."""
+    stored = {each.partition: each for each in book.positions if each.partition.topic in rules.topics}
+    starts = {each: held.log_start for each, held in log.log_by_partition.items()}
+    return (*stored.values(), *choose_first_positions(stored, log, rules.start, starts))
 
 
 def look(position: Position, held: PartitionLog, seen: PartitionHealth | None) -> PartitionHealth:

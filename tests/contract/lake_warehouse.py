@@ -7,12 +7,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
+from pyiceberg.table.update import AddSnapshotUpdate
 
 from batchledger.connections import Connection, lake_catalog
+from batchledger.iceberg import commits
 from batchledger.iceberg.catalog import LakeCatalog
 from batchledger.iceberg.table import IcebergTable
 from batchledger.offsets import TopicPartition
@@ -113,3 +116,29 @@ def open_lake(
     warehouse = LakeWarehouse(dsn, folder=folder, other=other, open_session=open_session)
     yield warehouse
     warehouse.drop()
+
+
+def before_the_next_commit(
+    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], change: Callable[[Any], Any] = tuple
+) -> None:
+    """Do something when the next commit is made up and not sent yet; and change what it consists of."""
+    catalog = lake.lake_catalog.opened
+    real = catalog.commit_table
+
+    def commit_late(table: Any, requirements: tuple[Any, ...], updates: tuple[Any, ...]) -> Any:
+        monkeypatch.setattr(catalog, "commit_table", real)
+        do()
+        return real(table, change(requirements), change(updates))
+
+    monkeypatch.setattr(catalog, "commit_table", commit_late)
+
+
+def unguarded(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A commit as PyIceberg makes it up for a new branch: its snapshot has no parent, and nobody looks at numbers."""
+
+    def orphaned(part: Any) -> Any:
+        if not isinstance(part, AddSnapshotUpdate):
+            return part
+        return part.model_copy(update={"snapshot": part.snapshot.model_copy(update={"parent_snapshot_id": None})})
+
+    return tuple(orphaned(each) for each in parts if not isinstance(each, commits._AssertLastSequenceNumber))

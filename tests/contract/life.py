@@ -1,10 +1,12 @@
 """The steps of a batch's life with facts chosen by the test, taken through the ports only."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from batchledger.checking import CheckResult, Outcome
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
-from batchledger.ports import Publication, RowsToCheck, StagingWriter
+from batchledger.ports import Publication, RowsToCheck, StagingWriter, no_crash
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
@@ -209,3 +211,8 @@ def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
     """Open a second attempt of another run; return what the first one is told then."""
     second = warehouse.ledger.open_attempt(attempt.batch.batch_id, "run-2")
     return f"attempt {attempt.number} of run run-1 is fenced by attempt {second.number} of run run-2"
+
+
+def platform(warehouse: Warehouse, *, crash: Callable[[str], None] = no_crash, **parts: Any) -> Any:
+    """What a delivery needs."""
+    return SimpleNamespace(**{"ledger": warehouse.ledger, "sink": warehouse.sink, "crash": crash, **parts})

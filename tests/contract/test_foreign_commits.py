@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -36,11 +35,6 @@ class Meddled:
         return lambda *values, **named: self.do(getattr(self.inner, name), *values, **named)
 
 
-def platform(warehouse: Warehouse, *, crash: Callable[[str], None] = no_crash, **parts: Any) -> Any:
-    """What a delivery needs."""
-    return SimpleNamespace(**{"ledger": warehouse.ledger, "sink": warehouse.sink, "crash": crash, **parts})
-
-
 def with_target(warehouse: Warehouse, do: Callable[..., Any]) -> Any:
     """The sink over a topic, or a table, whose ``commit`` does something more."""
     sink: Any = warehouse.sink
@@ -51,7 +45,7 @@ def with_target(warehouse: Warehouse, do: Callable[..., Any]) -> Any:
 def resume(warehouse: Warehouse, attempt: Attempt, crash: Callable[[str], None] = no_crash) -> None:
     """Go on as another run."""
     resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
-    deliver(platform(warehouse, crash=crash), resumed)
+    deliver(life.platform(warehouse, crash=crash), resumed)
 
 
 def commit_and_die(warehouse: Warehouse, attempt: Attempt) -> None:
@@ -82,7 +76,7 @@ def test_ledger_that_is_lost_in_the_middle_of_the_sinks_commit_commits_nothing_a
         assert ended == [(True,)]
 
     with pytest.raises(OutcomeUnknownError):
-        deliver(platform(warehouse, sink=with_target(warehouse, lose_the_ledger)), attempt)
+        deliver(life.platform(warehouse, sink=with_target(warehouse, lose_the_ledger)), attempt)
     assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
     resume(warehouse, attempt)
     assert_once(warehouse, attempt)
@@ -92,7 +86,7 @@ def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed
     attempt = life.take_to_audited(warehouse, FIRST)
     asleep = Interrupt("announced", lambda: commit_and_die(warehouse, attempt))
     with pytest.raises(OutcomeUnknownError, match="committed"):
-        deliver(platform(warehouse, crash=asleep), attempt)
+        deliver(life.platform(warehouse, crash=asleep), attempt)
     resume(warehouse, attempt)
     assert_once(warehouse, attempt)
 
@@ -112,6 +106,6 @@ def test_failure_does_not_take_back_what_another_run_has_committed_meanwhile(war
 
     ledger = Meddled(warehouse.ledger, "publication", publication)
     with pytest.raises(OutcomeUnknownError, match="commits nothing twice"):
-        deliver(platform(warehouse, sink=with_target(warehouse, fail), ledger=ledger), attempt)
+        deliver(life.platform(warehouse, sink=with_target(warehouse, fail), ledger=ledger), attempt)
     resume(warehouse, attempt)
     assert_once(warehouse, attempt)

@@ -1,6 +1,6 @@
 """What others do to a table meanwhile, or have done to it before: other attempts, other ledgers, and its owner."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,19 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table.update import AddSnapshotUpdate
 
-from batchledger.batch import Attempt, DeliveryMode
+from batchledger.batch import Attempt, DeliveryMode, Position
 from batchledger.delivery import deliver
 from batchledger.errors import OutcomeUnknownError, TargetChangedError
 from batchledger.iceberg import commits
 from batchledger.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.offsets import OffsetRange
-from batchledger.planning import Plan, Position
+from batchledger.planning import Plan
 from batchledger.ports import Change, as_coordinates
 from batchledger.record_rules import Upsert
 from tests.contract import life
-from tests.contract.lake_warehouse import LakeWarehouse, open_lake
+from tests.contract.lake_warehouse import LakeWarehouse, before_the_next_commit, open_lake, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND
-from tests.contract.test_foreign_commits import platform
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.work import ROW_SCHEMA
 
@@ -38,38 +36,12 @@ def lake(request: pytest.FixtureRequest, warehouse_dsn: str, tmp_path: Path) -> 
     yield from open_lake(warehouse_dsn, tmp_path, request.getfixturevalue("rest_server").connect() if is_rest else None)
 
 
-def before_the_next_commit(
-    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], change: Callable[[Any], Any] = tuple
-) -> None:
-    """Do something when the next commit is made up and not sent yet; and change what it consists of."""
-    catalog = lake.lake_catalog.opened
-    real = catalog.commit_table
-
-    def commit_late(table: Any, requirements: tuple[Any, ...], updates: tuple[Any, ...]) -> Any:
-        monkeypatch.setattr(catalog, "commit_table", real)
-        do()
-        return real(table, change(requirements), change(updates))
-
-    monkeypatch.setattr(catalog, "commit_table", commit_late)
-
-
 def append_by_another(lake: LakeWarehouse, **columns: Any) -> None:
     lake.table.append(pa.table({"_topic": ["else"], **columns}))
 
 
 def stage_another(lake: LakeWarehouse, attempt: Attempt) -> None:
     lake.lake_table.stage(replace(attempt, number=attempt.number + 7), [])
-
-
-def unguarded(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A commit as PyIceberg makes it up for a new branch: its snapshot has no parent, and nobody looks at numbers."""
-
-    def orphaned(part: Any) -> Any:
-        if not isinstance(part, AddSnapshotUpdate):
-            return part
-        return part.model_copy(update={"snapshot": part.snapshot.model_copy(update={"parent_snapshot_id": None})})
-
-    return tuple(orphaned(each) for each in parts if not isinstance(each, commits._AssertLastSequenceNumber))
 
 
 def numbers_of(lake: LakeWarehouse) -> tuple[int, list[int]]:
@@ -217,9 +189,9 @@ def test_at_least_once_whose_run_dies_between_its_commits_goes_on_from_the_same_
     attempt = life.stage(lake, lake.ledger.store_plan(lake.pipeline, plan, "run-1"))
     life.audit(lake, attempt)
     with pytest.raises(SimulatedCrashError):
-        deliver(platform(lake, crash=CrashOnce("between_commits")), attempt)
+        deliver(life.platform(lake, crash=CrashOnce("between_commits")), attempt)
     assert branch_of(attempt) in lake.table.metadata.refs
-    deliver(platform(lake), attempt)
+    deliver(life.platform(lake), attempt)
     assert life.next_offsets(lake) == {ORDERS_0: FIRST.until}
     assert len(lake.read_target()) == 2 * len(FIRST)
     lake.sink.drop_staging(attempt)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +30,13 @@ from batchledger.offsets import OffsetRange
 from batchledger.spark.session import open_connect_session
 from batchledger.upkeep import keep_house
 from tests.contract import life
-from tests.contract.lake_warehouse import LakeWarehouse, catalog_in, open_lake
+from tests.contract.lake_warehouse import (
+    LakeWarehouse,
+    before_the_next_commit,
+    catalog_in,
+    open_lake,
+    unguarded,
+)
 from tests.contract.life import FIRST, ORDERS_0
 from tests.fakes.work import ROW_SCHEMA
 from tests.support import TestPipeline, Workplace, wait_until
@@ -143,24 +149,11 @@ def test_staged_batch_is_published_on_what_housekeeping_has_written(full: LakeWa
     assert full.prove().holds
 
 
-def commit_after(lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Let something happen after a publication has looked at the table, and before it commits."""
-    opened = catalog_in(lake.dsn, lake.folder).opened
-    real = opened.commit_table
-
-    def commit_late(*arguments: Any) -> Any:
-        monkeypatch.setattr(opened, "commit_table", real)
-        do()
-        return real(*arguments)
-
-    monkeypatch.setattr(opened, "commit_table", commit_late)
-
-
 def test_batch_is_published_although_files_are_written_together_while_it_commits(
     full: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = life.take_to_audited(full, NEXT)
-    commit_after(full, monkeypatch, lambda: tidy(full))
+    before_the_next_commit(full, monkeypatch, lambda: tidy(full))
     assert life.publish(full, attempt) == len(NEXT)
     assert len(list_files(full.table)) == 2
     assert full.prove().holds
@@ -178,7 +171,7 @@ def test_replay_is_not_published_while_files_are_written_together_and_is_the_nex
             life.apply(full, publication)
             full.sink.commit(publication)
 
-    commit_after(full, monkeypatch, lambda: tidy(full))
+    before_the_next_commit(full, monkeypatch, lambda: tidy(full))
     with pytest.raises(ServiceUnavailableError, match="others have committed"):
         publish()
     assert not full.sink.find_commit(attempt)
@@ -220,6 +213,25 @@ def test_what_is_published_while_spark_is_about_to_commit_stays(full: LakeWareho
     assert len(list_files(full.table)) == (1 if is_replay else 2)
     assert full.sink.find_commit(attempt)
     assert full.prove().holds
+
+
+@pytest.mark.parametrize("is_guarded", [True, False], ids=["guarded", "negative control"])
+def test_table_that_others_have_committed_to_while_a_batch_was_staged_is_one_that_spark_reads(
+    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch, is_guarded: bool
+) -> None:
+    life.take_to_published(lake, FIRST)
+
+    def others() -> None:
+        for _ in range(3):
+            lake.table.append(lake.table.schema().as_arrow().empty_table())
+
+    before_the_next_commit(lake, monkeypatch, others, tuple if is_guarded else unguarded)
+    life.take_to_audited(lake, NEXT)
+    if is_guarded:
+        tidy(lake)
+    else:
+        with pytest.raises(ServiceUnavailableError, match="Invalid snapshot with sequence number"):
+            tidy(lake)
 
 
 def make_old(folder: Path) -> None:

@@ -347,6 +347,16 @@ def test_overview_lists_the_worst_first_and_says_what_else_is_to_be_known(workpl
     assert "refused" not in stand(desk)
 
 
+def test_pipeline_that_has_read_nothing_yet_tells_how_old_its_first_record_is(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(2, partitions=1)
+    desk.pages.state.lookout.finder.want([pipeline.name])
+    threats = stand(desk)[pipeline.name].health.threats
+    assert threats is not None
+    assert threats.oldest_unread is not None
+    assert threats.oldest_unread.next_offset == 0
+
+
 def test_attempt_of_a_run_that_is_over_is_not_at_work(workplace: Workplace, desk: Desk) -> None:
     pipeline = workplace.create(partitions=1)
     pipeline.send(4, partitions=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from batchledger.batch import LogState, PartitionHealth, Position
 from batchledger.config import load_pipeline
 from batchledger.connections import kafka_options, load_connection
+from batchledger.health import find_positions
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import Held, load_books, load_held
 from batchledger.offsets import TopicPartition
@@ -65,7 +66,7 @@ def _find_source(pipeline: str, before: Source | None) -> Source:
     config = load_pipeline(pipeline)
     book = load_books(ledger_dsn(config), [pipeline])[pipeline]
     log = KafkaLog(kafka_options(load_connection(config.source.connection))).read_log(config.rules.topics)
-    lagging = find_lagging(book.positions, log)
+    lagging = find_lagging(find_positions(config.rules, book, log), log)
     return Source(log, date_unread(config.source.connection, lagging, before.seen if before else {}), book.positions)
 
 

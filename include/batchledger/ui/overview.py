@@ -17,7 +17,7 @@ from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airf
 from batchledger.connections import kafka_options, load_connection
 from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
-from batchledger.health import Book, OpenBatch, PipelineHealth, PipelineState, judge
+from batchledger.health import Book, OpenBatch, PipelineHealth, PipelineState, find_positions, judge
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import list_waiting_replays, load_books
 from batchledger.messages import COMMAND_LINE_RUN
@@ -128,7 +128,9 @@ class OverviewFinder:
             for each in wanted:
                 if each.source.connection == connection:
                     # Of two pipelines that are at different offsets of a partition, one is dated.
-                    lagging = find_lagging(books[each.name].positions, _choose(log, each.source.topics)) | lagging
+                    concerned = _choose(log, each.source.topics)
+                    positions = find_positions(each.rules, books[each.name], concerned)
+                    lagging = find_lagging(positions, concerned) | lagging
             self._moments[connection] = date_unread(connection, lagging, self._moments.get(connection, {}))
 
 
