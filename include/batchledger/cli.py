@@ -33,7 +33,7 @@ from batchledger.errors import BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.printing import print_json, standard_error
 from batchledger.progress_display import build_followed
-from batchledger.stack import Home, commands, environment
+from batchledger.stack import Home, commands, environment, environment_without_services
 from batchledger.torture import commands as torture_commands
 
 app = typer.Typer(
@@ -199,7 +199,8 @@ def batch(
     from batchledger.connections import load_connection, postgres_dsn
     from batchledger.ledger.history import load_batch_history
 
-    display.show_batch(load_batch_history(postgres_dsn(load_connection(connection)), batch_id), as_json)
+    dsn = postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
+    display.show_batch(load_batch_history(dsn, batch_id), as_json)
 
 
 @app.command()
@@ -228,9 +229,9 @@ def main() -> None:
     # Airflow writes its own log to standard output, where --json promises exactly one document.
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     home = Home.of_project()
-    if home.settings_file.exists():
-        for name, value in environment(home).items():
-            os.environ.setdefault(name, value)
+    is_up = home.settings_file.exists()
+    for name, value in (environment(home) if is_up else environment_without_services(home)).items():
+        os.environ.setdefault(name, value)
     _configure_logging()
     try:
         with keep_connections():

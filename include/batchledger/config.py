@@ -128,7 +128,10 @@ class PipelineConfig(Section):
                     _require_declared("sink.partition_by", named, self.source.columns)
             case KafkaSinkConfig(connection=connection, topic=topic):
                 if topic in self.source.topics and connection == self.source.connection:
-                    raise ValueError(f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows")
+                    raise ValueError(
+                        f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows. Name "
+                        "another topic in sink.topic; it is created where there is none"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -161,6 +164,11 @@ class PipelineConfig(Section):
     def folder(self) -> Path:
         """Where the file lies."""
         return self._folder
+
+    @property
+    def file(self) -> Path:
+        """The file itself, which has the pipeline's name."""
+        return self._folder / f"{self.name}.yaml"
 
     @property
     def deduplication(self) -> Deduplication | None:

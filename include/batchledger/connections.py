@@ -4,7 +4,11 @@ They are read through Airflow's own lookup (environment variables, secrets backe
 that a secret has one home. ``repr`` shows no password.
 """
 
-from collections.abc import Mapping
+import difflib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +19,15 @@ from sqlalchemy.exc import ArgumentError
 from batchledger.database import KEEPALIVES, session_options
 from batchledger.errors import ConfigurationError, ConnectionMissingError
 from batchledger.kafka.client_options import check_connection_options
+
+LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
+"""Those that ``batchledger up`` defines, by the names that pipeline files have as their defaults."""
+
+SPARK_TYPES = ("spark-connect", "spark")
+ALERT_TYPES = ("apprise", "smtp", "http")
+_SECTION_BY_TYPE = {"iceberg": "Into an Iceberg table", **dict.fromkeys(ALERT_TYPES, "Alerts")}
+_OTHER_SECTION = "Connections"
+_PREFIX = "AIRFLOW_CONN_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +44,22 @@ class Connection:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def load_connection(connection_id: str) -> Connection:
-    """Return a connection. Raises ConfigurationError when Airflow knows none of that id."""
+def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str = "") -> Connection:
+    """Return a connection. Raises ConnectionMissingError when Airflow knows none of that id.
+
+    ``types`` are those that would do, as Airflow writes them, and ``asked_by`` says where the id stands, such as
+    ``/etc/pipelines/orders.yaml: sink.catalog``: both are for that message, and nothing is compared with them.
+    """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
     try:
         found = BaseHook.get_connection(connection_id)
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
-        raise ConnectionMissingError(
-            f"Airflow knows no connection {connection_id!r}. Define it, for example as the environment variable "
-            f"AIRFLOW_CONN_{connection_id.upper()}, or start the local services with: batchledger up.",
-            connection=connection_id,
-        ) from error
+        raise _missing(connection_id, types, asked_by) from error
     return Connection(
         connection_id=connection_id,
-        # As in a URI, where a scheme has no underscore, a type may be written spark-connect.
-        type=(found.conn_type or "").replace("-", "_"),
+        type=_plain(found.conn_type or ""),
         host=found.host,
         port=found.port,
         login=found.login,
@@ -55,6 +67,52 @@ def load_connection(connection_id: str) -> Connection:
         schema=found.schema,
         extra=found.extra_dejson,
     )
+
+
+def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> ConnectionMissingError:
+    place = f"{asked_by}: " if asked_by else ""
+    wanted = {_plain(each) for each in types}
+    fitting = sorted(name for name, type_ in _list_known().items() if not types or _plain(type_) in wanted)
+    close = difflib.get_close_matches(connection_id, fitting, n=1)
+    defined = f"; defined here: {', '.join(fitting)}." if fitting else "."
+    instead = f"; did you mean {close[0]!r}?" if close else defined
+    needed = f" of type {' or '.join(types)}" if types else ""
+    section = _SECTION_BY_TYPE.get(types[0], _OTHER_SECTION) if types else _OTHER_SECTION
+    local = ", or start the local services with: batchledger up" if connection_id in LOCAL_CONNECTIONS else ""
+    return ConnectionMissingError(
+        f"{place}Airflow knows no connection {connection_id!r}{instead} Define one{needed}, for example as the "
+        f'environment variable {_PREFIX}{connection_id.upper()} (README, "{section}"){local}.',
+        connection=connection_id,
+    )
+
+
+def _list_known() -> dict[str, str]:
+    """Return the type by id of what variables of this process and Airflow's local file define; others list nothing."""
+    from airflow.exceptions import AirflowException
+    from airflow.sdk.configuration import conf
+    from airflow.secrets.local_filesystem import load_connections_dict
+
+    variables = {name: text for name, text in os.environ.items() if name.startswith(_PREFIX)}
+    known = {name.removeprefix(_PREFIX).lower(): _read_type(text) for name, text in variables.items()}
+    # What is wrong with others is not what is to be told here.
+    with suppress(AirflowException, OSError, ValueError):
+        settings = json.loads(conf.get("secrets", "backend_kwargs", fallback="") or "{}")
+        if "connections_file_path" in settings:
+            found = load_connections_dict(settings["connections_file_path"])
+            known |= {name: each.conn_type or "" for name, each in found.items()}
+    return known
+
+
+def _read_type(text: str) -> str:
+    """Return the type of a connection that is written as JSON or as a URI; empty where it is neither."""
+    with suppress(ValueError):
+        return str(json.loads(text).get("conn_type", "")) if text.startswith("{") else text.partition("://")[0]
+    return ""
+
+
+def _plain(type_: str) -> str:
+    """As in a URI, where a scheme has no underscore, a type may be written spark-connect."""
+    return type_.replace("-", "_")
 
 
 def kafka_options(connection: Connection) -> dict[str, str]:

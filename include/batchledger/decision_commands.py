@@ -188,4 +188,5 @@ def _find_pipeline(batch_id: int, connection: str) -> PipelineConfig:
     from batchledger.connections import load_connection, postgres_dsn
     from batchledger.ledger.postgres import PostgresLedger
 
-    return load_pipeline(PostgresLedger(postgres_dsn(load_connection(connection))).load_batch(batch_id).pipeline)
+    dsn = postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
+    return load_pipeline(PostgresLedger(dsn).load_batch(batch_id).pipeline)

@@ -7,6 +7,7 @@ Every function here may be repeated. With the platform of ``rehearse`` it checks
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,13 +24,21 @@ from batchledger.batch import (
     LogState,
     Position,
 )
-from batchledger.errors import DecisionRefusedError, OutcomeUnknownError, StagingLostError
+from batchledger.checking import CheckResult
+from batchledger.delivery import require_taken
+from batchledger.errors import (
+    AuditOutdatedError,
+    DecisionRefusedError,
+    OutcomeUnknownError,
+    StagingLostError,
+    TargetRefusedError,
+)
 from batchledger.offsets import OffsetRange, describe_ranges
 from batchledger.ownership import drop_discarded, load_batch
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.ports import TargetAccess
-from batchledger.refusals import never_published, published_already
+from batchledger.refusals import is_refused_by_target, never_published, published_already, ways_out
 from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, list_read_again, resolve_rewind
 
 logger = logging.getLogger(__name__)
@@ -75,8 +84,8 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
 
     Also an audited one whose rows are visible already (at_least_once), so that it needs no record of Kafka any more. It
     is published by the attempt that was blocked, so whoever opens a newer one fences it. Repeated after a crash it
-    publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, StagingLostError when
-    they are gone, and what ``run_batch.publish`` raises.
+    publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, or the target that has
+    refused them still does; StagingLostError when they are gone; and what ``run_batch.publish`` raises.
     """
     _require_reason(decision)
     batch = load_batch(platform, batch_id)
@@ -241,7 +250,8 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
             f"{batch.batch_id}.",
             batch_id=batch.batch_id,
         )
-    failed = [each for each in platform.ledger.load_checks(batch.batch_id) if each.blocks]
+    checks = platform.ledger.load_checks(batch.batch_id)
+    failed = [each for each in checks if each.blocks]
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in _NEVER_ACCEPTED]
     if wrong or not (failed or is_between_commits):
         raise DecisionRefusedError(
@@ -261,6 +271,25 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
         raise StagingLostError(
             f"the audit of {batch.label} found {audited} rows, staging holds {staged}. {again}", batch_id=batch.batch_id
         )
+    if is_refused_by_target(checks):
+        _require_taken(platform, attempt, checks)
+
+
+def _require_taken(platform: Platform, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
+    """Raise while the target refuses the rows: else a decision would be recorded, and the batch be blocked as before.
+
+    Not once it was corrected: where Kafka has removed the records by then, what is staged is all there is.
+    """
+    try:
+        # What is outdated is audited again when it is published.
+        with suppress(AuditOutdatedError):
+            require_taken(platform, attempt)
+    except TargetRefusedError as error:
+        raise DecisionRefusedError(
+            f"{attempt.batch.label} cannot be accepted: {error} No decision lets the target take the rows; nothing was "
+            f"changed. {ways_out(attempt.batch, checks)}",
+            batch_id=attempt.batch.batch_id,
+        ) from error
 
 
 def _find_acceptance(platform: Platform, batch: Batch) -> DecisionRecord | None:

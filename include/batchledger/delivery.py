@@ -90,6 +90,24 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         _deliver_rest(platform, attempt, *rest)
 
 
+class _RehearsedError(Exception):
+    """Ends a publication that was to change nothing."""
+
+
+def require_taken(platform: Platform, attempt: Attempt) -> None:
+    """Raise what the target says against the rows of a blocked attempt, as ``Sink.check`` finds it; changes nothing.
+
+    TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
+    record that is too large for a topic, is not found.
+    """
+    with suppress(_RehearsedError), platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
+        replaced = publication.find_replaced()
+        if _takes_over(attempt, replaced):
+            publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+        platform.sink.check(publication)
+        raise _RehearsedError
+
+
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
     """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
     is_there = False

@@ -226,7 +226,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
     if history.attempts:
         _show_attempts(history)
     if batch.state is BatchState.BLOCKED:
-        print_out(Text(f"{ways_out(batch)}."))
+        print_out(Text(f"{ways_out(batch, history.checks)}."))
     if batch.state is BatchState.COMMITTING:
         print_out(Text(str(outcome_pending(batch))))
 

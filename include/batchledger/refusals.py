@@ -6,7 +6,7 @@ Each function returns the error for its caller to raise, or the words that sever
 from collections.abc import Mapping, Sequence
 
 from batchledger.batch import Attempt, Batch, BatchState, DecisionRecord, Lane
-from batchledger.checking import CheckResult, find_unjudged
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, find_unjudged
 from batchledger.errors import (
     BatchBlockedError,
     CheckNotRunError,
@@ -142,7 +142,7 @@ def paused_by(pause: DecisionRecord) -> PipelinePausedError:
 
 def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
     """Say which checks could not run, and what a person can do; it says nothing about the data."""
-    broken = "; ".join(f"{check.name}: {check.detail}" for check in find_unjudged(checks))
+    broken = _name_all(find_unjudged(checks))
     return CheckNotRunError(
         f"{batch.label} is not judged: {broken}. This says nothing about the data. The batch stays staged, nothing is "
         "visible. Correct the check, then clear the audit task of this run in Airflow with everything downstream, "
@@ -154,18 +154,41 @@ def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
 
 def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     """Say which checks block a batch, and what a person can do."""
-    failed = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.blocks)
+    failed = [check for check in checks if check.blocks]
+    # The log has just said that all checks have passed.
+    refused = "Its rows may be published, but the target refuses them. " if is_refused_by_target(checks) else ""
     return BatchBlockedError(
-        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. Failed: "
-        f"{failed}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch)}",
+        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. {refused}"
+        f"Failed: {_name_all(failed)}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch, checks)}",
         batch_id=batch.batch_id,
     )
 
 
-def ways_out(batch: Batch) -> str:
-    """Say what a person can do with a blocked batch."""
+def is_refused_by_target(checks: Sequence[CheckResult]) -> bool:
+    """Whether the target has refused the rows that were judged: that is nothing which a person could overrule."""
+    return any(check.blocks and check.name == ACCEPTED_BY_TARGET for check in checks)
+
+
+def ways_out(batch: Batch, checks: Sequence[CheckResult]) -> str:
+    """Say what a person can do with a blocked batch, given the checks that it was judged by."""
+    again = f"batchledger run {batch.pipeline} --batch {batch.batch_id}"
+    discard = f"batchledger discard {batch.batch_id} --reason WHY"
+    if not is_refused_by_target(checks):
+        return (
+            f"When the cause is removed, take it again with: {again}. When it cannot be, publish what is staged with: "
+            f"batchledger accept {batch.batch_id} --reason WHY, or let the next run plan its offsets again with: "
+            f"{discard}"
+        )
+    corrected = f"Correct the target, the pipeline file or the transform, then take it again with: {again}"
+    if batch.lane is Lane.REPLAY:
+        return f"{corrected}. When that cannot be, close it with: {discard}; the rows that are there stay"
+    ranges = " ".join(f'"{each}"' for each in batch.ranges)
     return (
-        f"When the cause is removed, take it again with: batchledger run {batch.pipeline} --batch {batch.batch_id}. "
-        f"When it cannot be, publish what is staged with: batchledger accept {batch.batch_id} --reason WHY, or let the "
-        f"next run plan its offsets again with: batchledger discard {batch.batch_id} --reason WHY"
+        f"{corrected}, or let the next run plan its offsets again with: {discard}. When that cannot be, go on without "
+        f"them: batchledger skip {batch.pipeline} {ranges} --discard-batch {batch.batch_id} --reason WHY"
     )
+
+
+def _name_all(checks: Sequence[CheckResult]) -> str:
+    """The checks with what they say, to be followed by a full stop."""
+    return "; ".join(f"{check.name}: {check.detail.removesuffix('.')}" for check in checks)

@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from batchledger.config import PipelineConfig
-from batchledger.connections import kafka_options, load_connection
 from batchledger.errors import ConfigurationError
 from batchledger.examples.flights import FLIGHT_COUNT, read_flights
 from batchledger.examples.synthetic import synthesize_records
 from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic, find_ends
 from batchledger.kafka.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
 from batchledger.kafka.producer import Record, ReportProgress, feed
+from batchledger.wiring import source_options
 
 DEFAULT_RECORDS = 10_000
 # Which topics have a data set of their own, and how many records it holds.
@@ -61,7 +61,7 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
             f"the data set of topic {topic} is written by an idempotent producer only, so that each record "
             f"is there once. To see what {order.guarantee} does, write made-up records: add --records 10000.",
         )
-    options = kafka_options(load_connection(pipeline.source.connection))
+    options = source_options(pipeline)
     ensure_topic(options, topic, order.partitions, KEEP_FOREVER)
     total = data_set[1] if data_set else order.count or DEFAULT_RECORDS
     with _progress(console, topic, total) as report:

@@ -17,6 +17,8 @@ from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
 from batchledger.record_rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
 
+_LAKE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+_LAKE_TABLE = re.compile(rf"{_LAKE_NAME.pattern}(\.{_LAKE_NAME.pattern}){{1,4}}", re.ASCII)
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 _LONGEST_MEMORY_SECONDS = 36_500 * 86_400
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -103,6 +105,13 @@ def _check_transaction_timeout(value: float) -> float:
 
 def _check_partitions(value: list[str]) -> list[str]:
     refuse_repeated("partition", [parse_partition(each).name for each in value])
+    return value
+
+
+def _check_lake_table(value: str) -> str:
+    if _LAKE_TABLE.fullmatch(value) is None:
+        example = f"shop.{value}" if _LAKE_NAME.fullmatch(value) else "shop.orders"
+        raise ValueError(f"write namespace.table, in small letters, digits and _, as {example}")
     return value
 
 
@@ -197,7 +206,7 @@ class IcebergSinkConfig(TableSinkConfig):
 
     type: Literal["iceberg"]
     catalog: ConnectionId = "lake"
-    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62}){1,4}$")]
+    table: Annotated[str, AfterValidator(_check_lake_table)]
     partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = []
 
     @property

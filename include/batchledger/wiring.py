@@ -14,7 +14,16 @@ from batchledger import run_batch
 from batchledger.alerting import Alerting
 from batchledger.batch import Attempt, Batch
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
-from batchledger.connections import Connection, http_request, kafka_options, lake_catalog, load_connection, postgres_dsn
+from batchledger.connections import (
+    ALERT_TYPES,
+    SPARK_TYPES,
+    Connection,
+    http_request,
+    kafka_options,
+    lake_catalog,
+    load_connection,
+    postgres_dsn,
+)
 from batchledger.errors import (
     BatchledgerError,
     ConfigurationError,
@@ -61,7 +70,13 @@ STAGE_JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "stage_batch.py
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
-    return postgres_dsn(load_connection(pipeline.warehouse))
+    key = "sink.connection" if isinstance(pipeline.sink, PostgresSinkConfig) else "ledger"
+    return postgres_dsn(_load(pipeline, key, pipeline.warehouse, "postgres"))
+
+
+def source_options(pipeline: PipelineConfig) -> dict[str, str]:
+    """The checked options of the Kafka that the pipeline reads. Raises ConfigurationError."""
+    return kafka_options(_load(pipeline, "source.connection", pipeline.source.connection, "kafka"))
 
 
 def build_platform(
@@ -75,7 +90,7 @@ def build_platform(
     ``open_session`` replaces the Spark session of the pipeline's connection; ``follow`` shows how far the stage step is
     in its own way, instead of in the log. Raises ConfigurationError.
     """
-    kafka = kafka_options(load_connection(pipeline.source.connection))
+    kafka = source_options(pipeline)
     dsn = ledger_dsn(pipeline)
     evidence = PostgresEvidence(dsn)
     sink = build_sink(pipeline, dsn)
@@ -116,7 +131,7 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
     The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
     ``follow`` is for those who do not see the log of spark-submit, in which the job itself says how far it is.
     """
-    connection = load_connection(pipeline.spark)
+    connection = _load_spark(pipeline)
     match connection.type:
         case "spark_connect":
             return run_batch.stage
@@ -145,7 +160,7 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
 
     Raises ConfigurationError when a range names a partition that Kafka does not have, and of which nothing is kept.
     """
-    options = kafka_options(load_connection(pipeline.source.connection))
+    options = source_options(pipeline)
     quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
     log = KafkaLog(options).read_log(sorted({each.partition.topic for each in ranges})).log_by_partition
     known = {*log, *(each.partition for each in quarantined)}
@@ -171,7 +186,7 @@ def build_alerting(pipeline: PipelineConfig) -> Alerting:
 def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because nobody needs all of them.
-    connection = load_connection(connection_id)
+    connection = load_connection(connection_id, ALERT_TYPES, "alerts")
     match connection.type:
         case "apprise":
             from batchledger.channels.apprise import AppriseChannel
@@ -235,7 +250,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
         case KafkaSinkConfig() as sink:
             topic = KafkaOutputTopic(
-                kafka_options(load_connection(sink.connection)),
+                kafka_options(_load(pipeline, "sink.connection", sink.connection, "kafka")),
                 sink.topic,
                 pipeline.name,
                 sink.transaction_timeout,
@@ -248,7 +263,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             from batchledger.iceberg.table import IcebergTable
             from batchledger.sinks.lake import LakeSink
 
-            catalog = LakeCatalog(*lake_catalog(load_connection(sink.catalog)))
+            catalog = LakeCatalog(*lake_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg")))
             return LakeSink(
                 dsn,
                 IcebergTable(
@@ -259,6 +274,15 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 pipeline.numbering,
                 has_checks=bool(pipeline.checks),
             )
+
+
+def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
+    """Return the connection that ``key`` of the pipeline's file names."""
+    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
+
+
+def _load_spark(pipeline: PipelineConfig) -> Connection:
+    return _load(pipeline, "spark", pipeline.spark, *SPARK_TYPES)
 
 
 def _make_auditor() -> Auditor:
@@ -279,7 +303,7 @@ def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Ite
 
     It is not that of the stage step: a session keeps the catalog that it has seen first under a name, and its login.
     """
-    if load_connection(pipeline.spark).type == "spark":
+    if _load_spark(pipeline).type == "spark":
         yield None
         return
     with _connect_session(pipeline, f"{pipeline.spark}/{sink.catalog}")() as session:
@@ -291,7 +315,7 @@ def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
 
     from batchledger.spark.session import open_connect_session
 
-    connection = load_connection(pipeline.spark)
+    connection = _load_spark(pipeline)
     if connection.type != "spark_connect":
         raise _wrong_spark_type(connection)
     url = SparkConnectHook(conn_id=pipeline.spark).get_connection_url()

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -153,7 +154,7 @@ def test_commit_is_found_when_another_ledger_has_tagged_a_batch_of_its_number_si
 def test_table_of_another_pipeline_is_refused_until_its_tag_is_removed(lake: LakeWarehouse) -> None:
     """Each would remove the tags of the other, and with them what its outcome is found by.
 
-    Its own ledger refuses it to publish only; another ledger does not know of it.
+    Its own ledger refuses it without, too; another ledger does not know of it.
     """
     owner = life.take_to_published(lake, FIRST)
     other = replace(lake, pipeline=f"{lake.pipeline}_other")
@@ -161,6 +162,11 @@ def test_table_of_another_pipeline_is_refused_until_its_tag_is_removed(lake: Lak
     with pytest.raises(TargetChangedError, match=f"another pipeline, {lake.pipeline}, .* tag {tag_of(owner.batch)}"):
         other.sink.open_staging(attempt, ROW_SCHEMA)
     lake.table.manage_snapshots().remove_tag(tag_of(owner.batch)).commit()
+    with pytest.raises(TargetChangedError, match=f"another pipeline, {lake.pipeline}, which has published to it"):
+        other.sink.open_staging(attempt, ROW_SCHEMA)
+    with psycopg.connect(lake.dsn) as connection:
+        forget = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
+        connection.execute(forget, [lake.pipeline])
     assert other.sink.open_staging(attempt, ROW_SCHEMA).index_schema.names
 
 

@@ -268,11 +268,23 @@ def test_more_than_one_record_batch_is_one_write(warehouse: Warehouse) -> None:
     assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 3, 3)]
 
 
-def test_table_of_another_pipeline_is_refused(warehouse: Warehouse) -> None:
+def test_target_of_another_pipeline_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST)
     other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
+    attempt = other.ledger.open_attempt(life.store(other, FIRST).batch_id, "run-1")
+    with pytest.raises(TargetChangedError, match=f"belongs to another pipeline, {warehouse.pipeline}[,.]"):
+        other.sink.open_staging(attempt, ROW_SCHEMA)
+    with pytest.raises(StagingLostError), other.sink.read_staged(attempt):
+        pass
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+
+
+def test_of_two_pipelines_that_stage_at_once_for_one_target_the_later_one_is_refused(warehouse: Warehouse) -> None:
+    other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
+    attempt = life.take_to_audited(other, FIRST)
+    life.take_to_published(warehouse, FIRST)
     with pytest.raises(TargetChangedError, match="belongs to another pipeline"):
-        life.take_to_published(other, FIRST)
+        life.publish(other, attempt)
     assert life.next_offsets(other) == {FIRST.partition: 0}
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 

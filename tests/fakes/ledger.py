@@ -348,7 +348,8 @@ class MemoryLedger:
         """See the port."""
         with self.database.transaction() as tables:
             found = find_stored(tables, attempt.batch.batch_id)
-            if found.batch.state is BatchState.BLOCKED and found.batch.attempt == attempt.number:
+            is_blocked = found.batch.state is BatchState.BLOCKED is not expected
+            if is_blocked and found.batch.attempt == attempt.number:
                 raise BatchBlockedError(f"{found.batch.label} is blocked.", batch_id=found.batch.batch_id)
             self._own(tables, attempt, expected)
             require_none_committing(tables, found.batch.pipeline, but=found.batch.batch_id)

@@ -153,6 +153,10 @@ class MemorySink:
             raise ConfigurationError(f"sequence.number names {self.sequence.number!r}, which is not an integer.")
         with self.database.transaction() as tables:
             target = self.committed.targets.get(self.table)
+            owners = {known: owner for owner, (_, known) in tables.target_by_pipeline.items()}
+            owner = owners.get(target.identity) if target is not None else None
+            if owner not in (None, attempt.batch.pipeline):
+                raise TargetChangedError(f"table {self.table} belongs to another pipeline, {owner}.")
             if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
             if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):

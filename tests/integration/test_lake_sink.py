@@ -7,7 +7,7 @@ import pytest
 
 from batchledger import plans, run_batch
 from batchledger.batch import BatchState, Decision
-from batchledger.decisions import rewind
+from batchledger.decisions import accept, rewind
 from batchledger.errors import BatchBlockedError, DecisionRefusedError
 from batchledger.ledger.history import load_batch_history
 from batchledger.planning import StartPolicy
@@ -105,8 +105,11 @@ def test_row_that_the_table_refuses_blocks_the_batch_and_nothing_is_visible(work
     pipeline = workplace.create(into="lake", partitions=1, sink={"mode": "upsert", "key": ["number"]})
     pipeline.send(3, partitions=1)
     pipeline.send_raw([(0, b'{"message_id": "without a number"}')])
-    with pytest.raises(BatchBlockedError, match=r"records without a value in sink.key \(number\), for example .*@3"):
+    refusal = r"records without a value in sink.key \(number\), for example .*@3"
+    with pytest.raises(BatchBlockedError, match=refusal) as blocked:
         run_batch.run_once(pipeline.platform(), "run")
+    with pytest.raises(DecisionRefusedError, match=f"cannot be accepted: .*{refusal}"):
+        accept(pipeline.platform(), blocked.value.fields["batch_id"], ANA)
     assert pipeline.read_output() == []
 
 

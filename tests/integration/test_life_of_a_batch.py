@@ -15,12 +15,14 @@ from psycopg import sql
 
 from batchledger import plans, run_batch
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, DeliveryMode, Staged
+from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
 from batchledger.config import load_pipeline
+from batchledger.decisions import accept
 from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
     ConfigurationError,
+    DecisionRefusedError,
     FencedError,
     TargetChangedError,
     UnknownBatchError,
@@ -359,6 +361,28 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
     assert verify_pipeline(pipeline.config).holds
 
 
+def test_batch_that_the_table_refuses_is_accepted_once_it_was_altered_and_not_before(workplace: Workplace) -> None:
+    pipeline = workplace.create(dedupe={"key": ["message_id"], "remember": "30d"})
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'alter table "{pipeline.name}_target" add constraint small check (number < 5) not valid')
+    pipeline.send(10)
+    with pytest.raises(BatchBlockedError, match="the target refuses them") as refused:
+        run_batch.run_once(pipeline.platform(), "second")
+    batch_id, platform = refused.value.fields["batch_id"], pipeline.platform()
+    with pytest.raises(
+        DecisionRefusedError, match=f"cannot be accepted: .* violates .* batchledger run {pipeline.name}"
+    ):
+        accept(platform, batch_id, Decision("ana@host", "the table was altered"))
+    assert platform.decisions.load_decisions(batch_id) == []
+    assert platform.ledger.load_batch(batch_id).state is BatchState.BLOCKED
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'alter table "{pipeline.name}_target" drop constraint small')
+    accept(platform, batch_id, Decision("ana@host", "the table was altered"))
+    pipeline.assert_exact()
+
+
 def test_batch_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     one, other = workplace.create(), workplace.create()
     one.send(10)
@@ -395,6 +419,7 @@ def test_table_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     run_batch.run_once(owner.platform(), "run")
     intruder = workplace.create(sink={"table": f"{owner.name}_target"})
     intruder.send(10)
-    with pytest.raises(BatchBlockedError, match=f"_target belongs to another pipeline; {intruder.name} published"):
+    with pytest.raises(TargetChangedError, match=f"_target belongs to another pipeline, {owner.name}, .*sink"):
         run_batch.run_once(intruder.platform(), "run")
+    assert intruder.list_staging() == []
     owner.assert_exact()

@@ -1,13 +1,14 @@
 """From a topic into a topic, with everything that is real: Spark, broker, database."""
 
 import json
+import re
 
 import pytest
 import yaml
 
 from batchledger import plans, run_batch
 from batchledger.batch import BatchState, Decision
-from batchledger.decisions import rewind
+from batchledger.decisions import accept, rewind
 from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
 from batchledger.ledger.history import load_batch_history
 from batchledger.planning import StartPolicy
@@ -98,6 +99,25 @@ def test_row_that_the_topic_refuses_blocks_the_batch_and_nothing_is_visible(work
     with pytest.raises(BatchBlockedError, match=r"records without a value in sink.key \(number\), for example .*@3"):
         run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.read_output() == []
+
+
+def test_rows_without_a_key_are_set_aside_as_the_refusal_says(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=1, sink={"key": ["number"]})
+    pipeline.send(3, partitions=1)
+    pipeline.send_raw([(0, b'{"message_id": "without a number"}')])
+    with pytest.raises(BatchBlockedError, match="expect_column_values_to_not_be_null, column: number") as refused:
+        run_batch.run_once(pipeline.platform(), "run")
+    batch_id = refused.value.fields["batch_id"]
+    with pytest.raises(DecisionRefusedError, match=r"cannot be accepted: .* records without a value in sink.key"):
+        accept(pipeline.platform(), batch_id, ANA)
+    assert pipeline.platform().decisions.load_decisions(batch_id) == []
+    (advice,) = re.findall(r"\{type: .*?\}", str(refused.value))
+    content = yaml.safe_load(pipeline.path.read_text())
+    pipeline.path.write_text(yaml.safe_dump({**content, "checks": [yaml.safe_load(advice)]}))
+    run_batch.run_once(pipeline.platform(), "by a person", batch_id)
+    (balance,) = load_batch_history(workplace.dsn, batch_id).ranges
+    assert (balance.accepted, balance.quarantined, balance.unexplained) == (3, 1, 0)
+    pipeline.assert_exact()
 
 
 def test_pipeline_does_not_read_what_it_writes(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

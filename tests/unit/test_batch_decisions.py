@@ -13,7 +13,6 @@ from batchledger.errors import (
     BatchBlockedError,
     DecisionRefusedError,
     FencedError,
-    KeyConflictError,
     LossError,
     PipelinePausedError,
     StagingLostError,
@@ -22,14 +21,12 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
-from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication
 from batchledger.replay import Replay
 from batchledger.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
-from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 
@@ -137,27 +134,6 @@ def test_only_a_blocked_batch_is_accepted(world: World) -> None:
     run_batch.run_once(world.process(), "second")
     with pytest.raises(DecisionRefusedError, match="is published, by attempt 1 of run second"):
         accept(world.process(), planned.batch_id, BY_ANA)
-
-
-@dataclass(frozen=True)
-class RefusingSink(MemorySink):
-    """A target that takes no row as it is."""
-
-    def publish(self, publication: Publication) -> int:
-        """Refuse."""
-        raise KeyConflictError(f"{publication.attempt.batch.label} cannot be ordered.")
-
-
-def test_batch_that_its_target_refused_is_accepted_when_the_table_was_altered(world: World) -> None:
-    refusing = replace(world.process(), sink=RefusingSink(world.database, "orders"))
-    with pytest.raises(BatchBlockedError, match="accepted_by_target"):
-        run_batch.run_once(refusing, "first")
-    for _ in range(2):
-        with pytest.raises(BatchBlockedError, match="accepted_by_target"):
-            accept(refusing, 1, BY_ANA)
-    accept(world.process(), 1, BY_ANA)
-    assert_exactly_once(world)
-    assert_proved(world)
 
 
 def test_newer_attempt_fences_an_acceptance(world: World) -> None:

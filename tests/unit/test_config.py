@@ -180,6 +180,13 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(sink={**TOPIC, "format": "avro"}), "sink.format: 'avro' is not allowed; allowed: 'json'"),
         (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
         (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),
+        (changed(sink={**TOPIC, "topic": "orders"}), "read its own rows. Name another topic in sink.topic"),
+        (
+            changed(sink={"type": "iceberg", "table": "orders2"}),
+            "sink.table: 'orders2': write namespace.table, in small letters, digits and _, as shop.orders2",
+        ),
+        (changed(sink={"type": "iceberg", "table": "Shop.Orders"}), "sink.table: 'Shop.Orders': write namespace.table"),
+        (changed(sink={"type": "iceberg", "table": "shop.a\n"}), "write namespace.table"),
         (changed(sink=TOPIC, source__tombstones="delete"), "source.tombstones: delete needs a sink that knows"),
         (changed(ledger="elsewhere"), "ledger: 'elsewhere': the ledger is where the table is, in 'warehouse'"),
         (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),

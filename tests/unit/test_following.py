@@ -326,7 +326,7 @@ def test_what_a_killed_stage_job_has_read_is_not_told_of_the_next_one(
         told.append(Reading(-1))
         platform.ledger.open_attempt(batch.batch_id, "run")
 
-    monkeypatch.setattr(wiring, "load_connection", lambda name: Connection(name, "spark"))
+    monkeypatch.setattr(wiring, "load_connection", lambda name, *_: Connection(name, "spark"))
     monkeypatch.setattr(f"{SUBMIT_HOOK}.__init__", lambda *_, **__: None)
     monkeypatch.setattr(f"{SUBMIT_HOOK}.submit", submit)
     wiring.choose_stage_step(CONFIG, follow)(platform, batch.batch_id, "run")

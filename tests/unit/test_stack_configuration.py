@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from batchledger.connections import LOCAL_CONNECTIONS
 from batchledger.errors import SetupError
 from batchledger.stack import clients, defaults
 from batchledger.stack.airflow_components import airflow_configuration, configure_airflow
@@ -34,6 +35,20 @@ def parse_airflow(home: Home) -> configparser.ConfigParser:
     parser = configparser.ConfigParser()
     parser.read_string(airflow_configuration(home, PORTS, CREDENTIALS))
     return parser
+
+
+def test_message_about_a_missing_connection_knows_which_ones_the_services_define(home: Home) -> None:
+    assert list_connections(home, PORTS, CREDENTIALS).keys() == LOCAL_CONNECTIONS
+
+
+def test_airflow_of_a_process_without_services_writes_its_logs_nowhere_but_here(home: Home, tmp_path: Path) -> None:
+    alone = {"HOME": str(tmp_path)}
+    told = clients.environment_without_services(home, alone)
+    assert told == {"AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.local / "airflow" / "logs")}
+    for variable in ("AIRFLOW_HOME", "AIRFLOW_CONFIG"):
+        assert clients.environment_without_services(home, {**alone, variable: "/srv/airflow"}) == {}
+    (tmp_path / "airflow").mkdir()
+    assert clients.environment_without_services(home, alone) == {}
 
 
 def test_every_address_is_a_loopback_address(home: Home) -> None:

@@ -177,8 +177,8 @@ class Ledger(Protocol):
         """Open a publishing transaction; commits on a normal exit, rolls back on any error (I3).
 
         ``expected`` is the state that the batch has to be in. Raises FencedError when another attempt owns the batch,
-        BatchBlockedError when it is blocked, OutcomePendingError while another batch of the pipeline is committing, and
-        OutcomeUnknownError when the connection is lost while committing.
+        BatchBlockedError when it is blocked and that was not expected, OutcomePendingError while another batch of the
+        pipeline is committing, and OutcomeUnknownError when the connection is lost while committing.
         """
 
 

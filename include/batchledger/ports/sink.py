@@ -74,7 +74,8 @@ class Sink(Protocol):
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
 
-        Raises TargetChangedError when the target cannot take the rows, ConfigurationError when a key column is missing.
+        Raises TargetChangedError when the target cannot take the rows, or is another pipeline's of the ledger;
+        ConfigurationError when a key column is missing.
         """
 
     def count_arriving(self, attempt: Attempt) -> int:

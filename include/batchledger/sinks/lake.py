@@ -428,6 +428,7 @@ class LakeSink(PostgresStaging):
                 expected=expected,
                 found=identity,
             )
+        self.require_unowned(cursor, attempt, identity)
         return identity
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:

@@ -28,7 +28,9 @@ def require_keys(
     if without_key:
         raise KeyConflictError(
             f"{attempt.batch.label}: records without a value in sink.key ({', '.join(key)}), for example "
-            f"{', '.join(without_key)}. Nothing was {done}. Let a transform drop or correct them.",
+            f"{', '.join(without_key)}. Nothing was {done}. Let a transform drop or correct them, or a check of each "
+            f"column of the key set them aside: {{type: expect_column_values_to_not_be_null, column: {key[0]}, "
+            "on_failure: quarantine}.",
             batch_id=attempt.batch.batch_id,
             coordinates=without_key,
         )

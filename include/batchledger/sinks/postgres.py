@@ -75,6 +75,8 @@ class PostgresSink(PostgresStaging):
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
         """See the base class."""
+        if self._target.read_columns(cursor):
+            self.require_unowned(cursor, attempt, self._target.read_identity(cursor))
         self._target.require_fit(cursor, attempt, columns)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

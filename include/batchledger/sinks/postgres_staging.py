@@ -25,7 +25,13 @@ from batchledger.database import (
     transaction,
     translate_errors,
 )
-from batchledger.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
+from batchledger.errors import (
+    AuditOutdatedError,
+    ConfigurationError,
+    StagingError,
+    StagingLostError,
+    TargetChangedError,
+)
 from batchledger.housekeeping import Housekeeping
 from batchledger.offsets import OffsetRange, single_offset
 from batchledger.ports import Publication, StagingWriter
@@ -211,6 +217,23 @@ class PostgresStaging:
     def message_keys(self) -> PostgresDeduplication | None:
         """What knows the duplicates among the staged rows."""
         return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
+
+    def require_unowned(self, cursor: psycopg.Cursor[Any], attempt: Attempt, identity: str | None) -> None:
+        """Raise TargetChangedError when another pipeline of the ledger has published to the target.
+
+        To be asked before anything is staged. Of two that stage at once, the ledger refuses the later publication.
+        """
+        own = attempt.batch.pipeline
+        query = "select name from batchledger.pipeline where target_identity = %s and name <> %s"
+        owner = cursor.execute(query, [identity, own]).fetchone()
+        if owner is not None:
+            raise TargetChangedError(
+                f"{self.name} belongs to another pipeline, {owner[0]}, which has published to it; {own} wrote nothing. "
+                f"Name another target in the section sink of {own}.yaml; or, if {owner[0]} is what {own} was called "
+                "before, call it so again: it goes on where it was.",
+                pipeline=own,
+                owner=owner[0],
+            )
 
     def require_key_columns(self, schema: pa.Schema) -> None:
         """Raise ConfigurationError when the rows lack a column of a key, or cannot be numbered."""

@@ -211,7 +211,10 @@ class TopicSink(PostgresStaging):
                 return sql.SQL("case when num_nulls({}) = 0 then {} end").format(names, whole)
 
     def _require_usable(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
-        """Return what identifies the topic. Raises TargetChangedError when it is one that the pipeline reads."""
+        """Return what identifies the topic.
+
+        Raises TargetChangedError when it is one that the pipeline reads, or another pipeline's.
+        """
 
         def knows(batch_id: int) -> bool:
             owner = [batch_id, attempt.batch.pipeline]
@@ -229,6 +232,7 @@ class TopicSink(PostgresStaging):
                 "was produced. Name another topic in sink.topic.",
                 pipeline=attempt.batch.pipeline,
             )
+        self.require_unowned(cursor, attempt, identity)
         return identity
 
     def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from batchledger.stack.home import Home
 
@@ -15,6 +16,19 @@ def environment(home: Home) -> dict[str, str]:
         "BATCHLEDGER_DOCS": str(home.local / "docs"),
         **without_proxy(),
     }
+
+
+def environment_without_services(home: Home, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables for a process that finds no running stack, and perhaps an Airflow of the user's own.
+
+    Airflow makes a folder for its logs as soon as it is imported: in ~/airflow, unless it is told otherwise. Where that
+    is nobody's Airflow, nothing is to appear there.
+    """
+    user_home = environ.get("HOME")
+    is_named = bool({"AIRFLOW_HOME", "AIRFLOW_CONFIG"} & environ.keys())
+    if is_named or user_home is None or Path(user_home, "airflow").exists():
+        return {}
+    return {"AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.local / "airflow" / "logs")}
 
 
 def without_proxy(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 
 from batchledger.batch import LogState, PartitionHealth, Position
 from batchledger.config import load_pipeline
-from batchledger.connections import kafka_options, load_connection
 from batchledger.health import find_positions
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import Held, load_books, load_held
 from batchledger.offsets import TopicPartition
 from batchledger.ui.overview import Overview, OverviewFinder, date_unread, find_lagging
 from batchledger.ui.watch import Watch
-from batchledger.wiring import ledger_dsn
+from batchledger.wiring import ledger_dsn, source_options
 
 FRESH_SECONDS = 4.0
 
@@ -65,7 +64,7 @@ class Lookout:
 def _find_source(pipeline: str, before: Source | None) -> Source:
     config = load_pipeline(pipeline)
     book = load_books(ledger_dsn(config), [pipeline])[pipeline]
-    log = KafkaLog(kafka_options(load_connection(config.source.connection))).read_log(config.rules.topics)
+    log = KafkaLog(source_options(config)).read_log(config.rules.topics)
     lagging = find_lagging(find_positions(config.rules, book, log), log)
     return Source(log, date_unread(config.source.connection, lagging, before.seen if before else {}), book.positions)
 

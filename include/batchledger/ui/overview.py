@@ -163,7 +163,7 @@ def date_unread(
     if not unknown:
         return kept
     try:
-        log = KafkaLog(kafka_options(load_connection(connection)))
+        log = KafkaLog(kafka_options(load_connection(connection, ("kafka",))))
         found = log.read_health(dict(unknown[:PARTITIONS_DATED]))
     except BatchledgerError:
         return kept
@@ -227,7 +227,7 @@ def _read_clusters(configs: Sequence[PipelineConfig]) -> tuple[dict[str, dict[st
     for connection in dict.fromkeys(each.source.connection for each in configs):
         topics = {topic for each in configs if each.source.connection == connection for topic in each.source.topics}
         try:
-            found = KafkaLog(kafka_options(load_connection(connection))).read_log(sorted(topics))
+            found = KafkaLog(kafka_options(load_connection(connection, ("kafka",)))).read_log(sorted(topics))
             held: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in found.identity_by_topic}
             for where, each in found.log_by_partition.items():
                 held[where.topic][where] = each

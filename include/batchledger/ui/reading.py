@@ -26,6 +26,7 @@ from batchledger.health import PipelineState, Threats, describe_threats
 from batchledger.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
 from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.printing import BALANCE_LINES
+from batchledger.refusals import is_refused_by_target
 from batchledger.ui.access import may_act
 from batchledger.ui.airflow_state import find_switched_off
 from batchledger.ui.batch_view import BatchView, list_steps, look_at_batch
@@ -240,7 +241,7 @@ def _ways_on(view: BatchView) -> dict[str, str]:
     """Return what a person can do with the batch, each with its place on the page of decisions."""
     batch = view.history.batch
     ways = {}
-    if batch.state is BatchState.BLOCKED and not batch.is_dry_run:
+    if batch.state is BatchState.BLOCKED and not (batch.is_dry_run or is_refused_by_target(view.history.checks)):
         ways["Accept"] = "accept"
     if not batch.state.is_final and not batch.is_dry_run:
         ways |= {"Take again": "retry"}

@@ -1,0 +1,98 @@
+"""What people read when a pipeline file names a connection that Airflow does not know."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchledger import connections
+from batchledger.config import PipelineConfig
+from batchledger.connections import load_connection
+from batchledger.errors import ConnectionMissingError
+from batchledger.wiring import build_platform, choose_stage_step, open_channel
+from tests.conftest import ROOT
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a variable defines, beside those that Airflow's file does."""
+    monkeypatch.setenv("AIRFLOW_CONN_PAGER", '{"conn_type": "http", "host": "pager"}')
+
+
+def pipeline(**changes: Any) -> PipelineConfig:
+    content = {
+        "name": "orders",
+        "source": {"topics": ["orders"], "schema": "id string"},
+        "sink": {"type": "iceberg", "table": "shop.orders"},
+        **changes,
+    }
+    return PipelineConfig.model_validate(content, context={"folder": Path("/etc/pipelines")})
+
+
+def test_message_names_file_and_key_the_type_the_nearest_name_and_where_an_example_is() -> None:
+    config = pipeline(sink={"type": "iceberg", "table": "shop.orders", "catalog": "lakehouse"})
+    with pytest.raises(ConnectionMissingError) as told:
+        build_platform(config)
+    assert str(told.value) == (
+        "/etc/pipelines/orders.yaml: sink.catalog: Airflow knows no connection 'lakehouse'; did you mean 'lake'? "
+        "Define one of type iceberg, for example as the environment variable AIRFLOW_CONN_LAKEHOUSE "
+        '(README, "Into an Iceberg table").'
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "type_", "defined"),
+    [
+        (
+            {"source": {"topics": ["orders"], "schema": "id string", "connection": "x"}},
+            "source.connection",
+            "kafka",
+            "kafka_default",
+        ),
+        ({"sink": {"table": "orders", "connection": "x"}}, "sink.connection", "postgres", "warehouse"),
+        (
+            {"sink": {"type": "kafka", "topic": "clean", "connection": "x"}},
+            "sink.connection",
+            "kafka",
+            "kafka_default",
+        ),
+        ({"ledger": "x"}, "ledger", "postgres", "other_warehouse, warehouse"),
+        ({"spark": "x"}, "spark", "spark-connect or spark", "spark_default"),
+    ],
+)
+def test_every_key_that_names_a_connection_is_told_with_what_would_fit(
+    changes: dict[str, Any], key: str, type_: str, defined: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key == "ledger":
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER_WAREHOUSE", "postgres://etl:secret@db/warehouse")
+    with pytest.raises(ConnectionMissingError) as told:
+        choose_stage_step(pipeline(**changes)) if key == "spark" else build_platform(pipeline(**changes))
+    assert str(told.value).startswith(f"/etc/pipelines/orders.yaml: {key}: Airflow knows no connection 'x'; ")
+    assert f"; defined here: {defined}. Define one" in str(told.value)
+    assert f"of type {type_}, " in str(told.value)
+
+
+def test_channel_of_alerts_is_told_too() -> None:
+    with pytest.raises(ConnectionMissingError, match=r"^alerts: .*; did you mean 'pager'\? .* apprise or smtp or http"):
+        open_channel("pagers")
+
+
+def test_local_services_are_named_only_for_a_connection_that_they_define(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.sdk.BaseHook.get_connection", _know_nothing)
+    with pytest.raises(ConnectionMissingError, match="start the local services with: batchledger up"):
+        load_connection("lake")
+    with pytest.raises(ConnectionMissingError) as told:
+        load_connection("elsewhere")
+    assert "batchledger up" not in str(told.value)
+
+
+def test_sections_that_are_named_are_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for section in {*connections._SECTION_BY_TYPE.values(), connections._OTHER_SECTION}:
+        assert f"## {section}\n" in text
+
+
+def _know_nothing(connection_id: str) -> None:
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    raise AirflowNotFoundException(connection_id)

@@ -1,0 +1,152 @@
+"""A batch whose rows the target refuses: people are told what works, and nothing else is recorded as a decision."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from batchledger import plans, run_batch
+from batchledger.batch import Batch, BatchState, Decision, DeliveryMode
+from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, OnFailure, Outcome
+from batchledger.decisions import accept, discard, rehearse, skip
+from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.pipeline import Platform
+from batchledger.ports import Publication
+from batchledger.record_rules import Upsert
+from batchledger.refusals import blocked, ways_out
+from batchledger.replay import Replay
+from tests.fakes.history import prove
+from tests.fakes.row_checks import RowTest
+from tests.fakes.sink import MemorySink
+from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up
+
+BY_ANA = Decision("ana@host", "the table was altered")
+REFUSAL = "table orders cannot take them. Nothing was published. Alter the table."
+
+
+@dataclass(frozen=True)
+class RefusingSink(MemorySink):
+    """A target that takes no row as it is."""
+
+    def publish(self, publication: Publication) -> int:
+        """Refuse."""
+        raise TargetChangedError(REFUSAL)
+
+
+def refusing(world: World) -> Platform:
+    return replace(world.process(), sink=RefusingSink(world.database, "orders"))
+
+
+def block(world: World) -> tuple[Batch, str]:
+    """Run a batch that its target refuses; return it with what people read."""
+    with pytest.raises(BatchBlockedError, match="accepted_by_target") as told:
+        run_batch.run_once(refusing(world), "first")
+    batch = world.process().ledger.find_open_batch(PIPELINE)
+    assert batch is not None
+    return batch, str(told.value)
+
+
+def test_people_are_told_that_the_target_refuses_the_rows_and_of_no_way_that_does_not_work(world: World) -> None:
+    batch, told = block(world)
+    assert "Its rows may be published, but the target refuses them. Failed: accepted_by_target: table orders" in told
+    assert "Alter the table. See it with: batchledger batch" in told
+    assert "batchledger accept" not in told
+    assert f"batchledger run {PIPELINE} --batch {batch.batch_id}" in told
+    assert f'batchledger skip {PIPELINE} "orders[0] 0..10" "orders[1] 0..5" --discard-batch {batch.batch_id}' in told
+    with pytest.raises(BatchBlockedError) as again:
+        run_batch.run_once(world.process(), "the next run")
+    assert str(again.value) == told
+
+
+def test_no_sentence_of_a_refusal_ends_twice(world: World) -> None:
+    assert ".." not in block(world)[1].replace("0..10", "").replace("0..5", "")
+
+
+@pytest.mark.parametrize("alter", [rehearse, lambda platform: platform], ids=["rehearsed", "decided"])
+def test_batch_that_its_target_refuses_is_not_accepted_and_nothing_is_recorded(
+    world: World, alter: Callable[[Platform], Platform]
+) -> None:
+    batch, _ = block(world)
+    for _ in range(2):
+        with pytest.raises(DecisionRefusedError, match=r"cannot be accepted: table orders .* batchledger skip"):
+            accept(alter(refusing(world)), batch.batch_id, BY_ANA)
+    assert world.process().ledger.load_batch(batch.batch_id) == batch
+    assert world.process().decisions.load_decisions(batch.batch_id) == []
+    assert world.times_published() == {}
+
+
+@pytest.mark.parametrize("delivery", DeliveryMode)
+def test_it_is_accepted_once_the_target_takes_it_also_when_kafka_has_removed_its_records(
+    world: World, delivery: DeliveryMode
+) -> None:
+    world.delivery = delivery
+    batch, _ = block(world)
+    recorded = world.records()
+    world.broker.expire(ORDERS_0, 10)
+    assert accept(rehearse(world.process()), batch.batch_id, BY_ANA).is_new
+    assert world.process().ledger.load_batch(batch.batch_id) == batch
+    accept(world.process(), batch.batch_id, BY_ANA)
+    assert sorted(world.times_published()) == sorted(recorded)
+    assert prove(world.sink, PIPELINE).holds
+
+
+def test_what_is_skipped_is_given_up_and_the_pipeline_goes_on(world: World) -> None:
+    batch, _ = block(world)
+    skip(world.process(), batch.ranges, BY_ANA, discard=batch.batch_id)
+    world.produce(ORDERS_0, 3)
+    catch_up(world)
+    assert sorted(world.times_published()) == [(ORDERS_0, 10), (ORDERS_0, 11), (ORDERS_0, 12)]
+
+
+def test_rows_without_a_key_are_set_aside_by_a_check_and_the_others_are_published(world: World) -> None:
+    world.upsert = Upsert(("message_id",))
+    world.broker.append(ORDERS_0, b'{"message_id": null}')
+    with pytest.raises(BatchBlockedError, match=r"no value in sink\.key"):
+        run_batch.run_once(world.process(), "first")
+    (batch,) = (each.batch for each in world.database.committed.batches.values())
+    is_there = RowTest("not_null", lambda row: row["message_id"] is not None, on_failure=OnFailure.QUARANTINE)
+    world.row_tests = [is_there]
+    run_batch.run_once(world.process(), "by a person", batch.batch_id)
+    assert len(world.times_published()) == 15
+    assert len(world.database.committed.quarantine) == 1
+
+
+def test_replay_that_the_target_refuses_is_closed_and_the_rows_that_are_there_stay(world: World) -> None:
+    catch_up(world)
+    ranges = tuple(each for each in world.process().ledger.load_batch(1).ranges)
+    replay = plans.plan_replay(refusing(world), Replay(ranges), "again", BY_ANA, "key")
+    assert replay is not None
+    with pytest.raises(BatchBlockedError, match=rf"close it with: batchledger discard {replay.batch_id}") as told:
+        run_batch.take_through(refusing(world), replay.batch_id, "again")
+    assert "batchledger skip" not in str(told.value)
+    with pytest.raises(DecisionRefusedError, match="cannot be accepted: table orders"):
+        accept(refusing(world), replay.batch_id, BY_ANA)
+    discard(world.process(), replay.batch_id, BY_ANA)
+    assert_exactly_once(world)
+
+
+def test_accepted_batch_that_the_target_refuses_then_is_not_accepted_once_more(world: World) -> None:
+    """The decision about its checks stands; about the target there is nothing to decide."""
+
+    def lose_the_first(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        return rows[1:]
+
+    with pytest.raises(BatchBlockedError, match="batchledger accept"):
+        run_batch.run_once(world.process(alter=lose_the_first), "first")
+    with pytest.raises(BatchBlockedError, match="accepted_by_target"):
+        accept(refusing(world), 1, BY_ANA)
+    with pytest.raises(DecisionRefusedError, match="cannot be accepted: table orders"):
+        accept(refusing(world), 1, BY_ANA)
+    assert len(world.process().decisions.load_decisions(1)) == 1
+    accept(world.process(), 1, BY_ANA)
+    assert world.process().ledger.load_batch(1).state is BatchState.PUBLISHED
+
+
+def test_failed_check_of_the_rows_may_be_accepted(world: World) -> None:
+    batch = plans.plan(world.process(), "first")
+    assert batch is not None
+    failed = CheckResult("looked_at", Outcome.FAILED, "a hole.")
+    refused = replace(failed, name=ACCEPTED_BY_TARGET)
+    assert "batchledger accept 1 " in ways_out(batch, [failed])
+    assert "batchledger accept 1 " not in ways_out(batch, [failed, refused])
+    assert "Failed: looked_at: a hole. See it with" in str(blocked(batch, [failed]))
