@@ -227,9 +227,8 @@ def test_publishing_without_staging_is_refused(warehouse: Warehouse) -> None:
 def test_s111_another_table_under_the_old_name_is_refused(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST)
     warehouse.replace_target()
-    attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
-    with pytest.raises(TargetChangedError, match="another target"):
-        life.publish(warehouse, attempt)
+    with pytest.raises(TargetChangedError, match=r"another (target|one)"):
+        life.take_to_published(warehouse, SECOND, run="run-2")
     assert life.next_offsets(warehouse) == {ORDERS_0: 3}
     assert life.target_coordinates(warehouse) == []
 
