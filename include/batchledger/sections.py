@@ -4,7 +4,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -185,6 +185,9 @@ class TableSinkConfig(Section):
 class PostgresSinkConfig(TableSinkConfig):
     """A table of the database that holds the ledger, too."""
 
+    can_be_emptied: ClassVar = True
+    """Whether a rewind can empty the target in the ledger's transaction."""
+
     type: Literal["postgres"] = "postgres"
     connection: ConnectionId = "warehouse"
     table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
@@ -204,6 +207,8 @@ class PostgresSinkConfig(TableSinkConfig):
 class IcebergSinkConfig(TableSinkConfig):
     """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
 
+    can_be_emptied: ClassVar = False
+
     type: Literal["iceberg"]
     catalog: ConnectionId = "lake"
     table: Annotated[str, AfterValidator(_check_lake_table)]
@@ -222,6 +227,8 @@ class IcebergSinkConfig(TableSinkConfig):
 
 class KafkaSinkConfig(Section):
     """A topic, to which each row is produced as a record."""
+
+    can_be_emptied: ClassVar = False
 
     type: Literal["kafka"]
     connection: ConnectionId = "kafka_default"

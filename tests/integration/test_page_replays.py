@@ -82,9 +82,9 @@ def test_page_of_a_pipeline_into_a_topic_never_speaks_of_replacing(workplace: Wo
     found = words(desk.follow(pipeline, run_id, approval))
     assert "Once more 2 records" in found
     assert "Would replace" not in found
-    on_tables = workplace.create(partitions=1)
-    forms = words(desk.get(f"/{on_tables.name}/decisions"))
-    assert ("replaces exactly" in forms, "empty the table" in forms) == (True, True)
+    for into, can_be_emptied in (("table", True), ("lake", False)):
+        forms = words(desk.get(f"/{workplace.create(into=into, partitions=1).name}/decisions"))
+        assert ("replaces exactly" in forms, "empty the table" in forms) == (True, can_be_emptied)
 
 
 def test_replay_with_objections_is_not_started(workplace: Workplace, desk: Desk) -> None:

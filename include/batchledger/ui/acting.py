@@ -142,14 +142,12 @@ def show_decisions(
         asked = None
     open_batch = state.open_batch.batch_id if state.open_batch else None
     pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
-    can_replace = config.sink.sink_mode.can_replace
     return show(
         request,
         "decisions.html.j2",
         config=config,
         titles={kind: title for kind, title in TITLES.items() if kind is not pausing},
-        hints=HINTS if can_replace else HINTS_WHERE_NOTHING_IS_REPLACED,
-        can_replace=can_replace,
+        hints=HINTS if config.sink.sink_mode.can_replace else HINTS_WHERE_NOTHING_IS_REPLACED,
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
