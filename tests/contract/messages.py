@@ -1,7 +1,7 @@
 """A topic whose records have message ids, and what batches and replays make of it, day after day."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pyarrow as pa
@@ -58,8 +58,8 @@ class Messages:
         read = {at: changed.get(at, self.log[at[0]][at[1]]) for at in life.rows_of(batch.ranges)}
         poison = sorted(self.poison & read.keys())
         rows = _rows({at: letter for at, letter in read.items() if at not in self.poison})
+        self.warehouse.plan_at(batch.batch_id, life.NOW + timedelta(days=day))
         attempt = life.stage(self.warehouse, batch, self._next_run(), poison=poison, rows=rows)
-        attempt = replace(attempt, batch=replace(attempt.batch, planned_at=life.NOW + timedelta(days=day)))
         life.audit(self.warehouse, attempt)
         return attempt
 

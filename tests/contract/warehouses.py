@@ -103,6 +103,9 @@ class Warehouse(Protocol):
     def widen_target(self, column: str) -> None:
         """Add a text column to the target."""
 
+    def plan_at(self, batch_id: int, moment: datetime) -> None:
+        """Let a batch have been planned at that moment."""
+
     def stretch(self, batch_id: int, seconds: float) -> None:
         """Let the newest attempt of a published batch have been opened so long before the publication."""
 
@@ -219,6 +222,11 @@ class MemoryWarehouse:
             tables.targets[self.table] = replace(
                 target, schema=target.schema.append(pa.field(column, pa.string())), rows=rows
             )
+
+    def plan_at(self, batch_id: int, moment: datetime) -> None:
+        with self.database.transaction() as tables:
+            stored = tables.batches[batch_id]
+            tables.batches[batch_id] = replace(stored, batch=replace(stored.batch, planned_at=moment))
 
     def stretch(self, batch_id: int, seconds: float) -> None:
         with self.database.transaction() as tables:
@@ -373,6 +381,10 @@ class PostgresWarehouse:
         with psycopg.connect(self.dsn) as connection:
             widen = sql.SQL("alter table {} add column {} text")
             connection.execute(widen.format(self._target, sql.Identifier(column)))
+
+    def plan_at(self, batch_id: int, moment: datetime) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("update batchledger.batch set planned_at = %s where batch_id = %s", [moment, batch_id])
 
     def stretch(self, batch_id: int, seconds: float) -> None:
         query = (

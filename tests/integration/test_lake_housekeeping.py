@@ -219,14 +219,14 @@ def test_what_is_published_while_spark_is_about_to_commit_stays(full: LakeWareho
 def test_table_that_others_have_committed_to_while_a_batch_was_staged_is_one_that_spark_reads(
     lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch, is_guarded: bool
 ) -> None:
-    life.take_to_published(lake, FIRST)
+    life.take_to_published(lake, FEW[0])
 
     def others() -> None:
         for _ in range(3):
             lake.table.append(lake.table.schema().as_arrow().empty_table())
 
     before_the_next_commit(lake, monkeypatch, others, tuple if is_guarded else unguarded)
-    life.take_to_audited(lake, NEXT)
+    life.take_to_audited(lake, FEW[1])
     if is_guarded:
         tidy(lake)
     else:
