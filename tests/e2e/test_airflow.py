@@ -16,11 +16,8 @@ from tests.support import TestPipeline, Workplace
 pytestmark = PATIENT
 
 
-@pytest.mark.parametrize("into", ["table", "topic", "lake"])
-def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(
-    airflow: AirflowApi, workplace: Workplace, into: str
-) -> None:
-    pipeline = workplace.create(into=into, limits={"max_records": 200})
+def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:
+    pipeline = workplace.create(limits={"max_records": 200})
     pipeline.send(500)
     runs = run_to_the_end(airflow, pipeline)
     assert [run.state for run in runs] == ["success"] * 3

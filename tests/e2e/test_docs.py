@@ -104,7 +104,9 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
     assert f"batchledger records {pipeline.name}" in html
 
 
-def test_pages_of_runs_that_report_close_together_are_all_written(airflow: AirflowApi, workplace: Workplace) -> None:
+def test_runs_into_every_sink_that_report_close_together_are_exact_and_have_their_pages(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
     """Of events that come before their run begins, Airflow hands over the first one only."""
     pipelines = [workplace.create(into=into) for into in ("table", "topic", "lake")]
     for pipeline in pipelines:
@@ -115,3 +117,4 @@ def test_pages_of_runs_that_report_close_together_are_all_written(airflow: Airfl
     for pipeline in pipelines:
         wait_until_idle(airflow, pipeline)
         wait_for(airflow, f"/batchledger/docs/{pipeline.name}/index.html")
+        pipeline.assert_exact()

@@ -36,7 +36,7 @@ def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_pat
     return "spark_local"
 
 
-@pytest.mark.parametrize("into", ["table", "topic", "lake"])
+@pytest.mark.parametrize("into", ["table", "lake"])  # Into a topic, rows are staged as for a table.
 def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str, into: str) -> None:
     schema = "message_id string, number int, amount double, moment timestamp"
     pipeline = workplace.create(into=into, spark=spark_local, source={"schema": schema})
@@ -62,8 +62,8 @@ def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local
         moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
         assert moments == [("2026-07-01 10:00:00",)]
     else:
-        (moment,) = (each["moment"] for each in pipeline.read_output() if each.get("moment"))
-        assert moment in ("2026-07-01T10:00:00+00:00", datetime(2026, 7, 1, 10, tzinfo=UTC))
+        (moment,) = (each["moment"] for each in pipeline.read_output() if each["moment"])
+        assert moment == datetime(2026, 7, 1, 10, tzinfo=UTC)
 
 
 def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workplace, spark_local: str) -> None:
