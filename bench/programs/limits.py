@@ -7,25 +7,16 @@ from pathlib import Path
 
 import orjson
 import psycopg
-import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 from psycopg import sql
 from pyarrow import json as arrow_json
 
+from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import COPY_FILE_VARIABLE, DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
 from bench.targets.table import identify
 
 RECORDS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 1024 * 1024
-SCHEMA = pa.schema(
-    {
-        "message_id": pa.string(),
-        "device_id": pa.int32(),
-        "seq": pa.int64(),
-        "amount": pa.float64(),
-        "note": pa.string(),
-    }
-)
 
 _chunks: list[list[bytes]] = []
 """The values of the topic, for the limits that only parse them."""
@@ -51,7 +42,7 @@ def parse_with_orjson(_: Order) -> None:
 
 def parse_with_arrow(_: Order) -> None:
     """Parse every value into columns of known types, ten thousand at a time, and forget it."""
-    options = arrow_json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore")
+    options = arrow_json.ParseOptions(explicit_schema=RECORD_SCHEMA, unexpected_field_behavior="ignore")
     while _chunks:
         arrow_json.read_json(io.BytesIO(b"\n".join(_chunks.pop())), parse_options=options)
 

@@ -12,17 +12,14 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from batchledger.connections import lake_catalog, load_connection
 from batchledger.iceberg.catalog import LakeCatalog
+from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import CATALOG, NAMESPACE
 from bench.targets.target import digest
 
 # Iceberg keeps the name _partition for itself.
 SCHEMA = pa.schema(
     {
-        "message_id": pa.string(),
-        "device_id": pa.int32(),
-        "seq": pa.int64(),
-        "amount": pa.float64(),
-        "note": pa.string(),
+        **dict(zip(RECORD_SCHEMA.names, RECORD_SCHEMA.types, strict=True)),
         "_topic": pa.string(),
         "_kafka_partition": pa.int32(),
         "_offset": pa.int64(),

@@ -1,11 +1,12 @@
 """Every contract test runs once over the in-memory implementation and once over each real one that it is about."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.lake_warehouse import open_lake
+from tests.contract.lake_warehouse import LakeWarehouse, open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
@@ -53,6 +54,13 @@ def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
         case "topic":
             kafka = request.getfixturevalue("kafka")
             yield from open_topic(request.getfixturevalue("warehouse_dsn"), kafka.options)
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
+    """The catalog is in the database, unless a test asks for others."""
+    is_rest = getattr(request, "param", "sql") == "rest"
+    yield from open_lake(warehouse_dsn, tmp_path, request.getfixturevalue("rest_server").connect() if is_rest else None)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake
 
 CATALOG = "lake"
+EVERY_CATALOG = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
 OpenSession = Callable[[], AbstractContextManager[Any]]
 
 

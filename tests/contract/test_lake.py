@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from math import nan
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,23 +48,13 @@ from batchledger.record_rules import Upsert
 from batchledger.sinks import lake_held
 from batchledger.sinks.lake import LakeSink
 from tests.contract import life
-from tests.contract.lake_warehouse import CATALOG, LakeWarehouse, catalog_in, open_lake
+from tests.contract.lake_warehouse import CATALOG, EVERY_CATALOG, LakeWarehouse, before_the_next_commit, catalog_in
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
 from tests.fakes.crash import SimulatedCrashError
 from tests.fakes.work import ROW_SCHEMA
 
 NONE = as_coordinates([])
 ALL_OF_FIRST = Change(NONE, NONE, len(FIRST))
-
-
-EVERY_CATALOG = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
-
-
-@pytest.fixture
-def lake(request: pytest.FixtureRequest, warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
-    """The catalog is in the database, unless a test asks for others."""
-    is_rest = getattr(request, "param", "sql") == "rest"
-    yield from open_lake(warehouse_dsn, tmp_path, request.getfixturevalue("rest_server").connect() if is_rest else None)
 
 
 def commit(warehouse: LakeWarehouse, attempt: Attempt) -> None:
@@ -301,15 +290,8 @@ def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(
 ) -> None:
     """S71: the zombie has prepared its commit, sleeps, and wakes up after somebody else has asked."""
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
-    catalog = lake.lake_catalog.opened
-    real, asked = catalog.commit_table, []
-
-    def commit_late(*arguments: Any) -> Any:
-        monkeypatch.setattr(catalog, "commit_table", real)
-        asked.append(lake.lake_table.find_commit(attempt))
-        return real(*arguments)
-
-    monkeypatch.setattr(catalog, "commit_table", commit_late)
+    asked: list[bool] = []
+    before_the_next_commit(lake, monkeypatch, lambda: asked.append(lake.lake_table.find_commit(attempt)))
     zombie = lake.lake_table
     with pytest.raises(ServiceUnavailableError):
         zombie.commit(attempt, None, ALL_OF_FIRST, epoch=0, is_found=True)

@@ -1,8 +1,6 @@
 """What others do to a table meanwhile, or have done to it before: other attempts, other ledgers, and its owner."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,20 +18,12 @@ from batchledger.planning import Plan
 from batchledger.ports import Change, as_coordinates
 from batchledger.record_rules import Upsert
 from tests.contract import life
-from tests.contract.lake_warehouse import LakeWarehouse, before_the_next_commit, open_lake, unguarded
+from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.work import ROW_SCHEMA
 
 NONE = as_coordinates([])
-EVERY_CATALOG = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
-
-
-@pytest.fixture
-def lake(request: pytest.FixtureRequest, warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
-    """The catalog is in the database, unless a test asks for others."""
-    is_rest = getattr(request, "param", "sql") == "rest"
-    yield from open_lake(warehouse_dsn, tmp_path, request.getfixturevalue("rest_server").connect() if is_rest else None)
 
 
 def append_by_another(lake: LakeWarehouse, **columns: Any) -> None:

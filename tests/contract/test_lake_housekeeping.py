@@ -1,8 +1,6 @@
 """Which branches of an Iceberg table housekeeping removes: those of attempts that the ledger says are over."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,14 +9,9 @@ from batchledger.batch import Attempt, BatchState, Decision
 from batchledger.housekeeping import Housekeeping, Leftover
 from batchledger.iceberg.commits import branch_of
 from tests.contract import life
-from tests.contract.lake_warehouse import LakeWarehouse, open_lake
+from tests.contract.lake_warehouse import LakeWarehouse
 from tests.contract.life import FIRST, SECOND
 from tests.fakes.work import ROW_SCHEMA
-
-
-@pytest.fixture
-def lake(warehouse_dsn: str, tmp_path: Path) -> Iterator[LakeWarehouse]:
-    yield from open_lake(warehouse_dsn, tmp_path)
 
 
 def let_time_pass(lake: LakeWarehouse) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from batchledger.batch import LogState, PartitionHealth, Position
 from batchledger.config import load_pipeline
-from batchledger.health import find_positions
 from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import Held, load_books, load_held
 from batchledger.offsets import TopicPartition
@@ -65,7 +64,7 @@ def _find_source(pipeline: str, before: Source | None) -> Source:
     config = load_pipeline(pipeline)
     book = load_books(ledger_dsn(config), [pipeline])[pipeline]
     log = KafkaLog(source_options(config)).read_log(config.rules.topics)
-    lagging = find_lagging(find_positions(config.rules, book, log), log)
+    lagging = find_lagging(config.rules, book, log)
     return Source(log, date_unread(config.source.connection, lagging, before.seen if before else {}), book.positions)
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from time import monotonic
 
-from batchledger.batch import LogState, PartitionHealth, PartitionLog, Position
+from batchledger.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
 from batchledger.connections import kafka_options, load_connection
 from batchledger.database import keep_connections
@@ -22,6 +22,7 @@ from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.overview import list_waiting_replays, load_books
 from batchledger.messages import COMMAND_LINE_RUN
 from batchledger.offsets import TopicPartition
+from batchledger.pipeline import PipelineRules
 from batchledger.ui.airflow_state import find_active_runs, find_switched_off
 from batchledger.wiring import ledger_dsn
 
@@ -129,17 +130,16 @@ class OverviewFinder:
                 if each.source.connection == connection:
                     # Of two pipelines that are at different offsets of a partition, one is dated.
                     concerned = _choose(log, each.source.topics)
-                    positions = find_positions(each.rules, books[each.name], concerned)
-                    lagging = find_lagging(positions, concerned) | lagging
+                    lagging = find_lagging(each.rules, books[each.name], concerned) | lagging
             self._moments[connection] = date_unread(connection, lagging, self._moments.get(connection, {}))
 
 
-def find_lagging(positions: Iterable[Position], log: LogState) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition that has unread records."""
+def find_lagging(rules: PipelineRules, book: Book, log: LogState) -> dict[TopicPartition, int]:
+    """Return the next offset of each partition that has unread records, or the one that would be the first."""
     held = log.log_by_partition
     return {
         each.partition: each.next_offset
-        for each in positions
+        for each in find_positions(rules, book, log)
         if each.partition in held and each.next_offset < held[each.partition].end
     }
 

@@ -1,0 +1,13 @@
+"""The fields of a record, as Arrow has them."""
+
+import pyarrow as pa
+
+RECORD_SCHEMA = pa.schema(
+    {
+        "message_id": pa.string(),
+        "device_id": pa.int32(),
+        "seq": pa.int64(),
+        "amount": pa.float64(),
+        "note": pa.string(),
+    }
+)
