@@ -145,8 +145,8 @@ class _Tasks:
 
     def stage(self, attempt: Attempt) -> Staged:
         writer = self.evidence.open(attempt)
-        with self.apart():
-            writer.write(0, attempt.batch.ranges, None)
+        with self.apart(), writer.open(0) as testimony:
+            testimony.finish(attempt.batch.ranges)
         return Staged(sum(len(each) for each in attempt.batch.ranges))
 
 

@@ -1,12 +1,14 @@
 """The columns that a pipeline file declares: ``"message_id string, dep_delay double"`` as frozen values.
 
 The text is Spark's DDL for a flat record of scalar types, checked here without Spark, so that a bad schema is refused
-while a DAG file is parsed. Nested JSON is declared as ``string``: Spark then keeps its text, and a transform can read
-it. Standard library only.
+while a DAG file is parsed. What JSON becomes in a column of each type is ``decoding.meaning``. Nested JSON is declared
+as ``string``, which keeps its text, and a transform can read it. Standard library only.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
@@ -19,6 +21,11 @@ SCALAR_TYPES = (
     "float", "real", "double", "date", "timestamp", "binary",
 )  # fmt: skip
 
+EPOCH_UNITS: Mapping[str, int] = MappingProxyType(
+    {"timestamp_s": 1_000_000, "timestamp_ms": 1_000, "timestamp_us": 1},
+)
+"""Timestamps that a record has as a number since 1970: microseconds in one of the unit, by type."""
+
 INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
 
 _COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL)
@@ -28,7 +35,10 @@ _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One declared column; ``type`` is a Spark scalar type in lower case, such as ``double`` or ``decimal(10,2)``."""
+    """One declared column; ``type`` is a Spark scalar type in lower case, such as ``double`` or ``decimal(10,2)``.
+
+    ``EPOCH_UNITS`` are further types, of ours: the column is a timestamp, the record has a number.
+    """
 
     name: str
     type: str
@@ -44,6 +54,12 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     return columns
 
 
+def decimal_size(type_: str) -> tuple[int, int]:
+    """Return precision and scale of a declared decimal type."""
+    precision, scale = type_.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(precision), int(scale)
+
+
 def _parse_column(text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
@@ -57,9 +73,10 @@ def _parse_column(text: str) -> Column:
         if not 0 < precision <= 38 or scale > precision:
             raise ValueError(f"column {name!r}: {type_} is not between decimal(1,0) and decimal(38,38)")
         return Column(name, f"decimal({precision},{scale})")
-    if type_ not in SCALAR_TYPES:
+    if type_ not in (*SCALAR_TYPES, *EPOCH_UNITS):
+        allowed = ", ".join((*SCALAR_TYPES, *EPOCH_UNITS))
         raise ValueError(
-            f"column {name!r} has type {type_!r}; allowed are {', '.join(SCALAR_TYPES)}, decimal(p,s). "
+            f"column {name!r} has type {type_!r}; allowed are {allowed}, decimal(p,s). "
             "Declare nested JSON as string and read it in a transform"
         )
     return Column(name, type_)

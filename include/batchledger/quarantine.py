@@ -1,20 +1,23 @@
-"""The form in which records that become no row travel from the reading tasks to the ledger: one record a row."""
+"""The form in which records travel as they were read, and those that become no row to the ledger: one record a row."""
 
 import pyarrow as pa
 
-QUARANTINE_SCHEMA = pa.schema(
+RECORD_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp_ms", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", pa.string()),
-        ("error", pa.string()),
     ]
 )
-"""``key`` and ``value`` are the record's bytes; ``headers`` is JSON text, a list of {key, value}, values in base64."""
+"""``timestamp_ms`` is the number that Kafka has, whatever moment it means; -1 or null is a record without one.
 
-SKIPPED_TOMBSTONE = "a tombstone, skipped"
-"""In the place of an error: the record is neither a row nor undecodable, and is only counted."""
+``key`` and ``value`` are the record's bytes; ``headers`` is JSON text, a list of {key, value}, values in base64; null
+where there are none.
+"""
+
+QUARANTINE_SCHEMA = RECORD_SCHEMA.append(pa.field("error", pa.string()))
+"""A record that becomes no row, and why."""

@@ -38,7 +38,7 @@ from batchledger.incidents import Incident
 from batchledger.kafka.client_options import to_spark_options
 from batchledger.kafka.log import KafkaLog
 from batchledger.kafka.output_topic import KafkaOutputTopic
-from batchledger.kafka.records import read_first
+from batchledger.kafka.records import read_first, stream_range
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history, load_quarantined
@@ -97,17 +97,17 @@ def build_platform(
 
     def make_stager() -> Stager:
         # Imported here because Spark costs seconds that the other steps need not pay.
+        from batchledger.decoding.decoder import RecordDecoder
         from batchledger.spark.stager import SparkStager
 
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             source_options=to_spark_options(kafka, pipeline.source.options),
-            columns=pipeline.source.columns,
+            read_range=partial(stream_range, kafka),
+            decoder=RecordDecoder(pipeline.source.columns, pipeline.source.tombstones, tuple(pipeline.sink.key or ())),
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
-            tombstones=pipeline.source.tombstones,
-            key=tuple(pipeline.sink.key or ()),
         )
 
     return Platform(

@@ -16,7 +16,7 @@ from batchledger.checking import CheckResult, Outcome
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
-from batchledger.ports import Publication, RowsToCheck, StagingWriter, no_crash
+from batchledger.ports import EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
@@ -52,15 +52,29 @@ def batch_of_rows(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.Recor
     )
 
 
-def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.Table:
+def witness(
+    writer: EvidenceWriter,
+    reader: int,
+    visible: Sequence[OffsetRange],
+    quarantined: pa.RecordBatch | None = None,
+    tombstones: Sequence[OffsetRange] = (),
+) -> None:
+    """Write all that one reading task has seen."""
+    with writer.open(reader) as testimony:
+        if quarantined is not None:
+            testimony.set_aside(quarantined)
+        testimony.finish(visible, tombstones)
+
+
+def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
     """Undecodable records as the staging job sets them aside."""
-    return pa.Table.from_pylist(
+    return pa.RecordBatch.from_pylist(
         [
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "offset": offset,
-                "timestamp": NOW,
+                "timestamp_ms": int(NOW.timestamp() * 1000),
                 "key": None,
                 "value": b"\x00{poison",
                 "headers": json.dumps([{"key": "trace", "value": "AA=="}]),
@@ -91,7 +105,7 @@ def stage(
 ) -> Attempt:
     """Open an attempt and stage ``rows``, or one for each offset but the poison; ``extra`` rows are a fault."""
     attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
-    warehouse.evidence.open(attempt).write(0, batch.ranges, quarantine_of(poison))
+    witness(warehouse.evidence.open(attempt), 0, batch.ranges, quarantine_of(poison))
     if rows is None:
         rows = batch_of_rows([each for each in rows_of(batch.ranges) if each not in poison] + list(extra))
     write(warehouse.sink.open_staging(attempt, rows.schema), 0, rows)

@@ -19,8 +19,8 @@ def test_empty_evidence_has_seen_nothing(warehouse: Warehouse) -> None:
 def test_visible_offsets_and_quarantined_records_are_counted_by_range(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
-    writer.write(0, [OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
-    writer.write(1, [OffsetRange(ORDERS_0, 6, 8), OTHER], None)
+    life.witness(writer, 0, [OffsetRange(ORDERS_0, 0, 4)], life.quarantine_of([(ORDERS_0, 1), (ORDERS_0, 3)]))
+    life.witness(writer, 1, [OffsetRange(ORDERS_0, 6, 8), OTHER], None)
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 6, 2), WitnessedRange(OTHER, 2, 0)]
     assert list(warehouse.evidence.find_holes(attempt)) == [OffsetRange(ORDERS_0, 4, 6), OffsetRange(ORDERS_0, 8, 10)]
 
@@ -30,14 +30,14 @@ def test_repeated_task_attempt_changes_nothing(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
     for visible in ([FIRST], [FIRST], [OffsetRange(ORDERS_0, 2, 7)]):
-        writer.write(0, visible, life.quarantine_of([(ORDERS_0, 3)]))
+        life.witness(writer, 0, visible, life.quarantine_of([(ORDERS_0, 3)]))
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 10, 1)]
 
 
 def test_evidence_outside_of_the_ranges_is_not_counted(warehouse: Warehouse) -> None:
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
-    writer.write(0, [OffsetRange(ORDERS_0, 8, 15), OTHER], life.quarantine_of([(ORDERS_0, 12), (ORDERS_1, 10)]))
+    life.witness(writer, 0, [OffsetRange(ORDERS_0, 8, 15), OTHER], life.quarantine_of([(ORDERS_0, 12), (ORDERS_1, 10)]))
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 2, 0)]
 
 
@@ -45,8 +45,8 @@ def test_skipped_tombstones_are_counted_by_range_and_once(warehouse: Warehouse) 
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
     writer = warehouse.evidence.open(attempt)
     for _ in range(2):
-        writer.write(0, [FIRST], None, [OffsetRange(ORDERS_0, 2, 5), OffsetRange(ORDERS_0, 7, 8)])
-    writer.write(1, [OTHER], life.quarantine_of([(ORDERS_1, 10)]), [OffsetRange(ORDERS_1, 11, 14)])
+        life.witness(writer, 0, [FIRST], None, [OffsetRange(ORDERS_0, 2, 5), OffsetRange(ORDERS_0, 7, 8)])
+    life.witness(writer, 1, [OTHER], life.quarantine_of([(ORDERS_1, 10)]), [OffsetRange(ORDERS_1, 11, 14)])
     assert list(warehouse.evidence.summarise(attempt)) == [
         WitnessedRange(FIRST, 10, 0, tombstones=4),
         WitnessedRange(OTHER, 2, 1, tombstones=1),
@@ -77,7 +77,7 @@ def test_parts_of_the_read_that_came_to_their_end_are_counted_once(warehouse: Wa
     writer = warehouse.evidence.open(attempt)
     assert warehouse.evidence.count_finished(attempt) == 0
     for reader in (0, 1, 0):
-        writer.write(reader, [], None)
+        life.witness(writer, reader, [], None)
     assert warehouse.evidence.count_finished(attempt) == 2
 
 
@@ -87,16 +87,16 @@ def test_offsets_of_parts_that_came_to_their_end_are_counted_once(warehouse: War
     writer = warehouse.evidence.open(attempt)
     assert warehouse.evidence.count_seen(attempt) == 0
     for visible in ([OffsetRange(ORDERS_0, 0, 4)], [OffsetRange(ORDERS_0, 0, 4)], [OffsetRange(ORDERS_0, 2, 7)]):
-        writer.write(0, visible, life.quarantine_of([(ORDERS_0, 3)]), [OffsetRange(ORDERS_0, 1, 2)])
+        life.witness(writer, 0, visible, life.quarantine_of([(ORDERS_0, 3)]), [OffsetRange(ORDERS_0, 1, 2)])
     assert warehouse.evidence.count_seen(attempt) == 7
-    writer.write(1, [OffsetRange(ORDERS_0, 8, 9), OTHER], None)
+    life.witness(writer, 1, [OffsetRange(ORDERS_0, 8, 9), OTHER], None)
     assert warehouse.evidence.count_seen(attempt) == 7 + 1 + 2
 
 
 def test_dropped_evidence_and_that_of_other_attempts_have_seen_nothing(warehouse: Warehouse) -> None:
     batch = life.store(warehouse, FIRST)
     first = warehouse.ledger.open_attempt(batch.batch_id, "run-1")
-    warehouse.evidence.open(first).write(0, [FIRST], None)
+    life.witness(warehouse.evidence.open(first), 0, [FIRST], None)
     second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
     warehouse.evidence.open(second)
     assert warehouse.evidence.count_seen(second) == 0

@@ -31,7 +31,7 @@ def test_writers_can_be_sent_to_another_process(warehouse_dsn: str) -> None:
         attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST).batch_id, "run-1")
         writers = (warehouse.evidence.open(attempt), warehouse.sink.open_staging(attempt, ROW_SCHEMA))
         evidence, staging = pickle.loads(pickle.dumps(writers))  # noqa: S301 -- our own bytes
-        evidence.write(0, [FIRST], None)
+        life.witness(evidence, 0, [FIRST])
         life.write(staging, 0, life.batch_of_rows(life.rows_of([FIRST])))
         warehouse.sink.seal_staging(attempt, [0])
         assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 3, 0)]

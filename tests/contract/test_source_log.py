@@ -15,7 +15,7 @@ from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.sources import Source
-from tests.fakes.source import DEFAULT_TIMESTAMP
+from tests.fakes.source import DEFAULT_TIMESTAMP, to_milliseconds
 
 HOUR = timedelta(hours=1)
 DAY_MS = 24 * 60 * 60 * 1000
@@ -126,7 +126,7 @@ def test_records_are_read_again_at_exactly_their_offsets(source: Source) -> None
     assert found.schema == QUARANTINE_SCHEMA
     assert sorted((row["partition"], row["offset"]) for row in found.to_pylist()) == [(0, 1), (0, 3), (0, 4), (1, 0)]
     assert {(row["value"], row["headers"], row["error"]) for row in found.to_pylist()} == {(b"{}", "[]", None)}
-    assert {row["timestamp"] for row in found.to_pylist()} == {DEFAULT_TIMESTAMP}
+    assert {row["timestamp_ms"] for row in found.to_pylist()} == {to_milliseconds(DEFAULT_TIMESTAMP)}
 
 
 def test_records_that_are_gone_or_aborted_are_missing_from_those_read_again(source: Source) -> None:

@@ -1,6 +1,7 @@
 """The Evidence port in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from batchledger.checking import FailedRecord
 from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
-from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, is_over
+from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 
 @dataclass(frozen=True)
@@ -21,24 +22,35 @@ class MemoryEvidenceWriter:
     database: MemoryDatabase
     key: AttemptKey
 
-    def write(
-        self,
-        reader: int,
-        visible: Sequence[OffsetRange],
-        quarantined: pa.Table | None,
-        tombstones: Sequence[OffsetRange] = (),
-    ) -> None:
+    @contextmanager
+    def open(self, reader: int) -> Iterator["MemoryTestimony"]:
         """See the port."""
-        rows = () if quarantined is None else tuple(quarantined.to_pylist())
         with self.database.transaction() as tables:
-            held = tables.evidence[self.key]
-            tables.evidence[self.key] = replace(
-                held,
-                readers=held.readers | {reader},
-                visible=(*held.visible, *visible),
-                quarantined=(*held.quarantined, *rows),
-                tombstones=(*held.tombstones, *tombstones),
-            )
+            yield MemoryTestimony(tables, self.key, reader)
+
+
+@dataclass(frozen=True)
+class MemoryTestimony:
+    """See the port."""
+
+    tables: Tables
+    key: AttemptKey
+    reader: int
+
+    def set_aside(self, records: pa.RecordBatch) -> None:
+        """See the port."""
+        held = self.tables.evidence[self.key]
+        self.tables.evidence[self.key] = replace(held, quarantined=(*held.quarantined, *records.to_pylist()))
+
+    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+        """See the port."""
+        held = self.tables.evidence[self.key]
+        self.tables.evidence[self.key] = replace(
+            held,
+            readers=held.readers | {self.reader},
+            visible=(*held.visible, *visible),
+            tombstones=(*held.tombstones, *tombstones),
+        )
 
 
 @dataclass(frozen=True)

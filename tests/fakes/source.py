@@ -14,6 +14,18 @@ from batchledger.quarantine import QUARANTINE_SCHEMA
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_milliseconds(moment: datetime) -> int:
+    """As Kafka has it."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def to_moment(milliseconds: int) -> datetime:
+    """The moment that Kafka's number means."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -229,7 +241,12 @@ class MemorySourceLog:
                 if size > limit_bytes:
                     break
                 place = {"topic": each.partition.topic, "partition": each.partition.partition, "offset": offset}
-                rest = {"timestamp": record.timestamp, "key": record.key, "value": record.value, "headers": "[]"}
+                rest = {
+                    "timestamp_ms": to_milliseconds(record.timestamp),
+                    "key": record.key,
+                    "value": record.value,
+                    "headers": "[]",
+                }
                 rows.append({**place, **rest, "error": None})
         return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 

@@ -18,7 +18,7 @@ from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from batchledger.record_rules import TombstonePolicy
-from tests.fakes.source import MemoryBroker, Record
+from tests.fakes.source import MemoryBroker, Record, to_milliseconds, to_moment
 
 ROW_SCHEMA = pa.schema(
     [
@@ -72,7 +72,9 @@ class MemoryStager:
                 write(batch)
             reported += batch.num_rows
             visible = [OffsetRange(each.partition, offset, offset + 1) for offset, _ in records]
-            evidence.write(0, visible, pa.Table.from_pylist(undecodable, schema=QUARANTINE_SCHEMA), skipped)
+            with evidence.open(0) as testimony:
+                testimony.set_aside(pa.RecordBatch.from_pylist(undecodable, schema=QUARANTINE_SCHEMA))
+                testimony.finish(visible, skipped)
         self.sink.seal_staging(attempt, range(len(attempt.batch.ranges)))
         return Staged(reported)
 
@@ -82,7 +84,7 @@ class MemoryStager:
         kept = self.evidence.read_quarantine(batch).to_pylist()
         partition = range_.partition
         return [
-            (row["offset"], Record(row["value"], row["timestamp"], row["key"]))
+            (row["offset"], Record(row["value"], to_moment(row["timestamp_ms"]), row["key"]))
             for row in kept
             if (row["topic"], row["partition"]) == (partition.topic, partition.partition) and row["offset"] in range_
         ]
@@ -100,7 +102,8 @@ class MemoryStager:
                 place = {"_topic": topic, "_partition": partition, "_offset": offset, "_timestamp": record.timestamp}
                 rows.append({**place, **self._columns_of(record)})
             except (ValueError, KeyError, TypeError) as error:
-                place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": record.timestamp}
+                place = {"topic": topic, "partition": partition, "offset": offset}
+                place["timestamp_ms"] = to_milliseconds(record.timestamp)
                 rest = {"key": record.key, "value": record.value, "headers": "[]", "error": f"not decodable: {error}"}
                 undecodable.append({**place, **rest})
         return rows, undecodable, skipped

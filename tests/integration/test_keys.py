@@ -137,7 +137,14 @@ def test_target_holds_the_newest_state_of_each_key_and_tombstones_delete(workpla
     pipeline = workplace.create(**FLIGHTS, transform="tests.transforms:mark_late")
     pipeline.send_keyed([update("AA", 1, 5), update("AA", 2, 20), update("DL", 1, 7), update("AA", 1, 30)])
     run_batch.run_once(pipeline.platform(), "first")
-    bad_keys = [b"not json", None, b"\xff", key_of("AA", "seven"), b'{"carrier": "AA"}', key_of("AA", 2) + b"{}"]
+    bad_keys = {
+        b"not json": "the value is not exactly one JSON object",
+        None: "the record has no key",
+        b"\xff": "the value is not valid UTF-8",
+        key_of("AA", "seven"): "flight (int) cannot hold a string",
+        b'{"carrier": "AA"}': "a part of it is null or absent",
+        key_of("AA", 2) + b"{}": "the value is not exactly one JSON object",
+    }
     pipeline.send_keyed([deletion("DL", 1), update("AA", 2, 3), deletion("UA", 4), deletion("AA", 1)])
     pipeline.send_keyed((0, key, None) for key in bad_keys)
     with pytest.raises(SimulatedCrashError):
@@ -147,8 +154,11 @@ def test_target_holds_the_newest_state_of_each_key_and_tombstones_delete(workpla
     found = pipeline.query("select carrier, flight, delay, is_late from {target}")
     assert found == [("AA", 2, 3, False)]
     assert pipeline.query("select count(*) from batchledger.deleted_key where pipeline = %s", pipeline.name) == [(3,)]
-    errors = pipeline.query("select error from batchledger.quarantine where batch_id = %s", batch.batch_id)
-    assert errors == [("the record has no value, and its key does not decode as carrier, flight",)] * len(bad_keys)
+    errors = pipeline.query(
+        'select error from batchledger.quarantine where batch_id = %s order by "offset"', batch.batch_id
+    )
+    what = "the record has no value, and its key does not decode as carrier, flight"
+    assert errors == [(f"{what}: {why}",) for why in bad_keys.values()]
     assert verify_pipeline(pipeline.config).holds
     assert "Not proved: that no row is missing" in " ".join(batchledger("verify", pipeline.name).stdout.split())
 

@@ -245,7 +245,7 @@ def test_files_of_nobody_go_and_those_of_an_attempt_that_is_being_staged_for_day
     life.take_to_published(lake, FIRST)
     batch = life.store(lake, FEW[1])
     attempt = lake.ledger.open_attempt(batch.batch_id, "run-1")
-    lake.evidence.open(attempt).write(0, batch.ranges, life.quarantine_of([]))
+    life.witness(lake.evidence.open(attempt), 0, batch.ranges, life.quarantine_of([]))
     writer = lake.sink.open_staging(attempt, ROW_SCHEMA)
     life.write(writer, 0, life.batch_of_rows(life.rows_of(batch.ranges)))
     with psycopg.connect(lake.dsn) as connection:

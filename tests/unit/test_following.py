@@ -249,7 +249,8 @@ def test_rows_on_their_way_are_records_unless_a_transform_stands_between(
     world: World, attempt: Attempt, has_transform: bool, expected: Reading
 ) -> None:
     platform = world.process(has_transform=has_transform)
-    platform.evidence.open(attempt).write(0, attempt.batch.ranges[:1], None)
+    with platform.evidence.open(attempt).open(0) as testimony:
+        testimony.finish(attempt.batch.ranges[:1])
     row = {"_topic": "orders", "_partition": 1, "_offset": 0, "_timestamp": None, "message_id": "a"}
     with platform.sink.open_staging(attempt, ROW_SCHEMA).open(0) as write:
         write(pa.RecordBatch.from_pylist([row] * 30, schema=ROW_SCHEMA))
@@ -279,7 +280,8 @@ def test_a_part_that_ends_during_a_look_is_not_counted_twice(world: World, attem
 
         def end() -> None:
             task.close()
-            evidence.write(0, attempt.batch.ranges[:1], None)
+            with evidence.open(0) as testimony:
+                testimony.finish(attempt.batch.ranges[:1])
 
         ending = replace(platform, evidence=EndingTask(world.database, end=end))
         assert look_at_reading(ending, attempt) == Reading(0)

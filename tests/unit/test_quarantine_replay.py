@@ -18,7 +18,7 @@ from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, sinks_and_r
 from tests.fakes.database import Coordinate, coordinate_of
 from tests.fakes.foreign_sink import store_of
 from tests.fakes.history import prove
-from tests.fakes.source import Record
+from tests.fakes.source import Record, to_moment
 from tests.fakes.world import PIPELINE, World, catch_up
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -165,7 +165,11 @@ def test_tombstones_and_keys_come_back_as_they_were_read() -> None:
     catch_up(world)
     batch = replay_all(world.process())
     (kept,) = world.process().evidence.read_quarantine(batch).to_pylist()
-    assert (kept["key"], kept["value"], kept["timestamp"]) == (b"k", None, datetime(2026, 1, 2, tzinfo=UTC))
+    assert (kept["key"], kept["value"], to_moment(kept["timestamp_ms"])) == (
+        b"k",
+        None,
+        datetime(2026, 1, 2, tzinfo=UTC),
+    )
 
 
 def test_portions_hold_all_records_once_within_their_bounds() -> None:

@@ -1,55 +1,49 @@
 """What the reading tasks witness, without Spark: runs of offsets, and records set aside."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchledger.columns import parse_columns
+from batchledger.decoding.decoder import RecordDecoder
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA, SKIPPED_TOMBSTONE
+from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.record_rules import TombstonePolicy
 from batchledger.spark.tasks import Witness, find_runs
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SCHEMA = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("_topic", pa.string()),
-        ("_partition", pa.int32()),
-        ("_offset", pa.int64()),
-        ("_timestamp", pa.timestamp("us", "UTC")),
-        ("_error", pa.string()),
-        ("_key", pa.binary()),
-        ("_value", pa.binary()),
-        ("_headers", pa.string()),
-    ]
-)
+PARTITION = TopicPartition("orders", 0)
+VALUE_BY_FATE = {"good": b'{"number":1}', "bad": b"{", "skipped": None}
 
 
-def batch_of(
-    offsets: Sequence[int], bad: Sequence[int] = (), partition: int = 0, skipped: Sequence[int] = ()
-) -> pa.RecordBatch:
-    rows = [
-        {
-            "number": offset,
-            "_topic": "orders",
-            "_partition": partition,
-            "_offset": offset,
-            "_timestamp": NOW,
-            "_error": "broken" if offset in bad else SKIPPED_TOMBSTONE if offset in skipped else None,
-            "_key": None,
-            "_value": b"raw" if offset in bad else None,
-            "_headers": "[]" if offset in bad else None,
-        }
-        for offset in offsets
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+def records_of(offsets: Sequence[int], fates: Sequence[str] = (), partition: int = 0) -> pa.RecordBatch:
+    place = {"topic": "orders", "partition": partition, "timestamp_ms": 0, "key": None, "headers": None}
+    values = [VALUE_BY_FATE[each] for each in fates] or [b"{}"] * len(offsets)
+    rows = [{**place, "offset": each, "value": value} for each, value in zip(offsets, values, strict=True)]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
 def runs_of(offsets: Sequence[int]) -> list[OffsetRange]:
-    batch = batch_of(offsets)
-    return find_runs(batch["_topic"], batch["_partition"], batch["_offset"])
+    records = records_of(offsets)
+    return find_runs(records["topic"], records["partition"], records["offset"])
+
+
+@dataclass
+class Heard:
+    """The Testimony port, which keeps what it hears."""
+
+    aside: list[int] = field(default_factory=list)
+    visible: Sequence[OffsetRange] = ()
+    tombstones: Sequence[OffsetRange] = ()
+
+    def set_aside(self, records: pa.RecordBatch) -> None:
+        assert records.schema == QUARANTINE_SCHEMA
+        self.aside += records["offset"].to_pylist()
+
+    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+        self.visible, self.tombstones = visible, tombstones
 
 
 def test_neighbouring_offsets_are_one_run() -> None:
@@ -66,36 +60,33 @@ def test_runs_hold_exactly_the_offsets_that_were_seen_in_any_order_and_however_o
 
 
 def test_runs_never_cross_a_partition() -> None:
-    table = pa.Table.from_batches([batch_of([1, 2]), batch_of([3, 4], partition=1)]).combine_chunks()
+    table = pa.Table.from_batches([records_of([1, 2]), records_of([3, 4], partition=1)]).combine_chunks()
     (batch,) = table.to_batches()
-    runs = find_runs(batch["_topic"], batch["_partition"], batch["_offset"])
+    runs = find_runs(batch["topic"], batch["partition"], batch["offset"])
     assert [str(run) for run in runs] == ["orders[0] 1..3", "orders[1] 3..5"]
 
 
-@given(st.lists(st.booleans(), max_size=40))
-def test_every_record_is_either_passed_on_or_set_aside(goodness: list[bool]) -> None:
+@given(st.lists(st.lists(st.sampled_from(list(VALUE_BY_FATE)), max_size=20), max_size=3))
+def test_every_record_is_passed_on_set_aside_or_skipped_and_all_are_witnessed(batches: list[list[str]]) -> None:
     """S119."""
-    bad = [offset for offset, is_good in enumerate(goodness) if not is_good]
-    witness = Witness()
-    passed = [row for batch in witness.split(iter([batch_of(range(len(goodness)), bad)])) for row in batch.to_pylist()]
-    assert [row["number"] for row in passed] == [offset for offset in range(len(goodness)) if offset not in bad]
-    assert all(set(row) == {"number", "_topic", "_partition", "_offset", "_timestamp"} for row in passed)
-    quarantined = witness.quarantined
-    assert (quarantined is None) == (not bad)
-    if quarantined is not None:
-        assert quarantined.schema == QUARANTINE_SCHEMA
-        assert quarantined["offset"].to_pylist() == bad
-    assert count_offsets(merge_ranges(witness.runs)) == len(goodness)
+    heard, passed = Heard(), []
+    witness = Witness(RecordDecoder(parse_columns("number int"), TombstonePolicy.SKIP), heard)
+    seen: list[str] = []
+    for fates in batches:
+        for rows in witness.decode(records_of(range(len(seen), len(seen) + len(fates)), fates)):
+            passed += rows["_offset"].to_pylist()
+        seen += fates
+        # What is set aside is written while the reading goes on.
+        assert heard.aside == places_of(seen, "bad")
+    witness.finish()
+    assert sorted(passed) == places_of(seen, "good")
+    assert offsets_of(heard.visible) == list(range(len(seen)))
+    assert offsets_of(heard.tombstones) == places_of(seen, "skipped")
 
 
-@given(st.lists(st.sampled_from(["good", "bad", "skipped"]), max_size=40))
-def test_skipped_tombstones_are_seen_and_neither_passed_on_nor_quarantined(fates: list[str]) -> None:
-    by_fate = {fate: [offset for offset, each in enumerate(fates) if each == fate] for fate in ("bad", "skipped")}
-    witness = Witness()
-    batch = batch_of(range(len(fates)), by_fate["bad"], skipped=by_fate["skipped"])
-    passed = [row["number"] for each in witness.split(iter([batch])) for row in each.to_pylist()]
-    assert passed == [offset for offset, fate in enumerate(fates) if fate == "good"]
-    quarantined = witness.quarantined
-    assert ([] if quarantined is None else quarantined["offset"].to_pylist()) == by_fate["bad"]
-    assert {offset for run in witness.skipped for offset in range(run.start, run.until)} == set(by_fate["skipped"])
-    assert count_offsets(merge_ranges(witness.runs)) == len(fates)
+def places_of(fates: Sequence[str], wanted: str) -> list[int]:
+    return [place for place, fate in enumerate(fates) if fate == wanted]
+
+
+def offsets_of(ranges: Sequence[OffsetRange]) -> list[int]:
+    return [offset for each in ranges for offset in range(each.start, each.until)]

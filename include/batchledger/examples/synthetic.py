@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from batchledger.columns import Column
+from batchledger.columns import EPOCH_UNITS, Column, decimal_size
 from batchledger.kafka.producer import Record
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,10 +44,12 @@ def _make_value(column: Column, number: int) -> str | int | float | bool:
         return f"{column.name} {number % 100}"
     if column.type.startswith("decimal"):
         return _make_decimal(column.type, number)
+    if column.type in EPOCH_UNITS:
+        return (int(_FIRST_MOMENT.timestamp()) + number) * 1_000_000 // EPOCH_UNITS[column.type]
     return _MAKE_BY_TYPE[column.type](number)
 
 
 def _make_decimal(type_: str, number: int) -> float:
     """Return a value that fits, for example 0.17 for record 17 and ``decimal(10,2)``."""
-    precision, scale = (int(part) for part in type_.removeprefix("decimal(").removesuffix(")").split(","))
+    precision, scale = decimal_size(type_)
     return float(number % 10 ** min(precision, 9) / 10**scale)

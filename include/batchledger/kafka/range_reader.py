@@ -102,6 +102,10 @@ class RangeReader:
         nearest = bisect_right(self._starts[partition], offset) - 1
         return nearest >= 0 and offset < self._asked[partition][nearest].until
 
+    def wait_until(self, deadline: float) -> None:
+        """Wait for further records until then."""
+        self._deadline = deadline
+
     def leave(self, partition: TopicPartition) -> None:
         """Read no more of a partition."""
         if self._ahead.pop(partition, None):

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from time import monotonic
@@ -15,8 +15,11 @@ from batchledger.kafka.range_reader import RangeReader
 from batchledger.kafka.requests import EARLIEST, Isolation, kafka_call, list_offsets
 from batchledger.kafka.second_read import READING_SECONDS, cut_off, reading_seconds
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.records import Record
+
+RECORDS_IN_BATCH = 10_000
+BYTES_IN_BATCH = 16 * 1024 * 1024
 
 
 def read_first(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int) -> list[Record]:
@@ -47,6 +50,25 @@ def read_bytes(options: Mapping[str, str], records: Sequence[OffsetRange], limit
             with RangeReader(options, Isolation.COMMITTED, kept, deadline) as reader:
                 rows = _take_bytes(reader, limit_bytes)
     return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
+
+
+def stream_range(options: Mapping[str, str], range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the committed records of a range in batches of bounded size, with the columns of ``RECORD_SCHEMA``.
+
+    Raises TimeoutError when no record arrives for 60 s, and KafkaException. The range has to be readable.
+    """
+    rows: list[dict[str, Any]] = []
+    size_bytes = 0
+    with RangeReader(options, Isolation.COMMITTED, [range_], monotonic() + READING_SECONDS) as reader:
+        for message in reader.messages():
+            rows.append(_to_row(message))
+            size_bytes += len(message.key() or b"") + len(message.value() or b"")
+            if len(rows) == RECORDS_IN_BATCH or size_bytes >= BYTES_IN_BATCH:
+                yield pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+                rows, size_bytes = [], 0
+                reader.wait_until(monotonic() + READING_SECONDS)
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
 def _take_bytes(reader: RangeReader, limit_bytes: int) -> list[dict[str, Any]]:
@@ -89,9 +111,8 @@ def _to_row(message: Any) -> dict[str, Any]:
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
-        "timestamp": None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms * 1000,
+        "timestamp_ms": None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
         "key": message.key(),
         "value": message.value(),
         "headers": json.dumps(headers),
-        "error": None,
     }

@@ -5,7 +5,9 @@ evidence that a crash of the database empties could let lost records pass for ho
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -42,28 +44,43 @@ class PostgresEvidenceWriter:
     visible: str
     quarantine: str
 
-    def write(
-        self,
-        reader: int,
-        visible: Sequence[OffsetRange],
-        quarantined: pa.Table | None,
-        tombstones: Sequence[OffsetRange] = (),
-    ) -> None:
+    @contextmanager
+    def open(self, reader: int) -> Iterator["PostgresTestimony"]:
+        """See the port. A task that sets nothing aside opens no connection before its end."""
+        with ExitStack() as stack:
+            yield PostgresTestimony(self, reader, stack)
+
+
+@dataclass
+class PostgresTestimony:
+    """See the port. One transaction; ``stack`` ends it."""
+
+    writer: PostgresEvidenceWriter
+    reader: int
+    stack: ExitStack
+
+    def set_aside(self, records: pa.RecordBatch) -> None:
         """See the port."""
-        with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor:
-            with cursor.copy(f"copy {self.visible} (reader) from stdin") as copy:
-                copy.write_row((reader,))
-            for column, ranges in (("offsets", visible), ("tombstones", tombstones)):
-                if not ranges:
-                    continue
-                with cursor.copy(f"copy {self.visible} (topic, partition, {column}) from stdin") as copy:
-                    for each in ranges:
-                        copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
-            if quarantined is None:
-                return
-            with cursor.copy(f"copy {self.quarantine} ({_COLUMNS}) from stdin") as copy:
-                for row in _as_rows(quarantined):
-                    copy.write_row(tuple(row.values()))
+        with self._cursor.copy(f"copy {self.writer.quarantine} ({_COLUMNS}) from stdin") as copy:
+            for row in _as_rows(records):
+                copy.write_row(tuple(row.values()))
+
+    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+        """See the port."""
+        table = self.writer.visible
+        with self._cursor.copy(f"copy {table} (reader) from stdin") as copy:
+            copy.write_row((self.reader,))
+        for column, ranges in (("offsets", visible), ("tombstones", tombstones)):
+            if not ranges:
+                continue
+            with self._cursor.copy(f"copy {table} (topic, partition, {column}) from stdin") as copy:
+                for each in ranges:
+                    copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
+
+    @cached_property
+    def _cursor(self) -> psycopg.Cursor[Any]:
+        connection = self.stack.enter_context(psycopg.connect(self.writer.dsn))
+        return self.stack.enter_context(connection.cursor())
 
 
 @dataclass(frozen=True)
@@ -83,7 +100,7 @@ class PostgresEvidence:
             )
             cursor.execute(
                 sql.SQL(
-                    'create table {} (topic text, partition int, "offset" bigint, "timestamp" timestamptz, '
+                    'create table {} (topic text, partition int, "offset" bigint, timestamp_ms bigint, '
                     "key bytea, value bytea, headers text, error text, checks text[])"
                 ).format(quarantine)
             )
@@ -124,8 +141,6 @@ class PostgresEvidence:
         with transaction(self.dsn, f"read the quarantine of {batch.label}") as cursor:
             cursor.execute(read_statement(__package__, "read_quarantine"), {"batch_id": batch.batch_id})
             columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(QUARANTINE_SCHEMA)
-        microseconds = pa.array(columns[3], pa.int64()).cast(QUARANTINE_SCHEMA.field("timestamp").type)
-        columns[3] = microseconds
         return pa.table(columns, schema=QUARANTINE_SCHEMA)
 
     def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
@@ -171,14 +186,10 @@ class PostgresEvidence:
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
 
 
-def _as_rows(records: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the records with their timestamps as text: a producer may set one beyond the years that Python knows.
-
-    A few at a time, because all of them may take hundreds of megabytes.
-    """
-    at = records.schema.get_field_index("timestamp")
-    for part in records.set_column(at, "timestamp", records["timestamp"].cast(pa.string())).to_batches(_ROWS_AT_ONCE):
-        yield from part.to_pylist()
+def _as_rows(records: pa.Table | pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the records a few at a time, because all of them may take hundreds of megabytes."""
+    for start in range(0, records.num_rows, _ROWS_AT_ONCE):
+        yield from records.slice(start, _ROWS_AT_ONCE).to_pylist()
 
 
 def _about(name: str, attempt: Attempt) -> sql.Composed:

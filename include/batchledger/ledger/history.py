@@ -226,8 +226,9 @@ def list_quarantine(dsn: str, pipeline: str, limit: int, batch_id: int | None = 
         cursor.execute(f"select count(*) from batchledger.quarantine where {chosen}", parameters)  # noqa: S608
         total = int(cursor.fetchall()[0][0])
         cursor.execute(
-            'select topic, partition, "offset", to_json("timestamp") #>> \'{}\', error, batch_id, quarantined_at, key, '  # noqa: S608
-            f"value from batchledger.quarantine where {chosen} "
+            'select topic, partition, "offset", '  # noqa: S608
+            "coalesce(to_json(\"timestamp\") #>> '{}', nullif(timestamp_ms, -1) || ' ms'), "
+            f"error, batch_id, quarantined_at, key, value from batchledger.quarantine where {chosen} "
             'order by topic, partition, "offset" limit %(limit)s offset %(skip)s',
             parameters,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from batchledger.ports.alerts import Channel, Incidents
 from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
-from batchledger.ports.evidence import Evidence, EvidenceWriter
+from batchledger.ports.evidence import Evidence, EvidenceWriter, Testimony
 from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, StagedBranch, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
@@ -46,6 +46,7 @@ __all__ = [
     "Stager",
     "StagingWriter",
     "TargetAccess",
+    "Testimony",
     "Truncate",
     "as_coordinates",
     "no_crash",

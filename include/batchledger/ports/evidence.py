@@ -1,6 +1,7 @@
 """What the reading tasks witnessed, apart from the rows they wrote."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from batchledger.accounting import WitnessedRange
@@ -13,23 +14,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class Testimony(Protocol):
+    """What one reading task writes while it reads; all of it counts when the task comes to its end, or nothing."""
+
+    def set_aside(self, records: "pa.RecordBatch") -> None:
+        """Write records that could not be decoded, with the columns of ``quarantine.QUARANTINE_SCHEMA``."""
+
+    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+        """Write the offsets that were seen; ``tombstones`` are those that were skipped because they have no value."""
+
+
 class EvidenceWriter(Protocol):
     """Writes from inside Spark tasks what Kafka returned; pickled to the executors."""
 
-    def write(
-        self,
-        reader: int,
-        visible: Sequence[OffsetRange],
-        quarantined: "pa.Table | None",
-        tombstones: Sequence[OffsetRange] = (),
-    ) -> None:
-        """Write the offsets that were seen and the records that could not be decoded, all or nothing.
+    def open(self, reader: int) -> AbstractContextManager[Testimony]:
+        """Begin the testimony of a reading task; leaving the block after ``finish`` makes it count.
 
-        ``tombstones`` are those of ``visible`` that were skipped because they have no value.
-
-        Called once a reading task has come to its end; ``reader`` is the number of its part of the read.
-        Repeating it changes nothing, so a repeated task attempt does no harm. ``quarantined`` has the schema
-        ``quarantine.QUARANTINE_SCHEMA``.
+        ``reader`` is the number of its part of the read. Repeating it changes nothing, so a repeated task attempt does
+        no harm.
         """
 
 

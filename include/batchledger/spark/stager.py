@@ -2,6 +2,9 @@
 
 Spark gets explicit numbers only: ``earliest`` and ``latest`` would be bound again at every evaluation. It reads
 committed records, fails on lost data, and belongs to no consumer group (S17, S30, S37).
+
+A timestamp that is no number of microseconds stops Spark's source, whatever the record is. The ranges are then read by
+librdkafka inside Spark's tasks, so that the record can be set aside.
 """
 
 import importlib
@@ -20,31 +23,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
-from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
+from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.decoding.decoder import RecordDecoder
 from batchledger.errors import ConfigurationError, StagingError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Evidence, EvidenceWriter, Sink
+from batchledger.quarantine import RECORD_SCHEMA
 from batchledger.record_rules import TombstonePolicy
-from batchledger.spark.blocks import BlockDecoder, decodes_in_blocks, to_arrow_type
 from batchledger.spark.call_deadline import explain_deadline
-from batchledger.spark.decode import ERROR_COLUMN, RAW_COLUMNS, decode_json
 from batchledger.spark.tasks import (
-    DOUBTFUL_SCHEMA,
     REPORT_SCHEMA,
-    TALLY_COLUMNS,
-    DecodeBlocksTask,
-    WitnessAndWriteTask,
-    WitnessTask,
+    DecodeAndWriteTask,
+    DecodeTask,
+    ReadEachTask,
+    ReadRange,
     WriteTask,
 )
 
 logger = logging.getLogger(__name__)
 
 Transform = Callable[[DataFrame], DataFrame]
-
-_PROVENANCE_TYPES = tuple(
-    zip(PROVENANCE_COLUMNS, (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC")), strict=True)
-)
 
 # Otherwise a timestamp, or an old date, would mean another one on another server, and arrays would have other types.
 _SETTINGS = {
@@ -53,29 +51,31 @@ _SETTINGS = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
-# As values: a text would be one more call to the server, to have it parsed.
-_REPORT, _DOUBTFUL = from_arrow_schema(REPORT_SCHEMA), from_arrow_schema(DOUBTFUL_SCHEMA)
+# As a value: a text would be one more call to the server, to have it parsed.
+_REPORT = from_arrow_schema(REPORT_SCHEMA)
 
 # How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
 POLL_TIMEOUT_MILLISECONDS = 25_000
+
+# What Java says of a timestamp in milliseconds that is beyond all microseconds.
+_TIMESTAMP_OVERFLOW = "long overflow"
 
 
 @dataclass(frozen=True)
 class SparkStager:
     """See the port. ``open_session`` yields a session and cleans up after it.
 
-    ``key`` names the columns that a tombstone takes from the record's key, where tombstones delete.
-    ``isolation`` is a parameter only so that a test can show what another value than the default would do.
+    ``read_range`` yields the records of a range inside a task, with the columns of ``RECORD_SCHEMA``; pickled to the
+    executors. ``isolation`` is a parameter only so that a test can show what another value than the default would do.
     """
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
     source_options: Mapping[str, str] = field(repr=False)
-    columns: tuple[Column, ...]
+    read_range: ReadRange = field(repr=False)
+    decoder: RecordDecoder
     transform: str | None
     evidence: Evidence
     sink: Sink
-    tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
-    key: tuple[str, ...] = ()
     isolation: str = "read_committed"
 
     def stage(self, attempt: Attempt) -> Staged:
@@ -112,29 +112,35 @@ class SparkStager:
     def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
-        records, evidence = self._read(spark, attempt.batch), self.evidence.open(attempt)
-        if transform is None:
-            written = self._write(records, attempt, evidence)
-        else:
-            decoded = decode_json(records, self.columns, self.tombstones, self.key)
-            good = decoded.drop(ERROR_COLUMN, *RAW_COLUMNS)
-            transformed = self._apply(transform, decoded.mapInArrow(WitnessTask(evidence), good.schema))
-            rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
-            written = transformed.mapInArrow(WriteTask(rows), _REPORT)
-        return [(row.task, row.written) for row in written.collect()]
+        batch, evidence = attempt.batch, self.evidence.open(attempt)
+        write = self._open_rows(attempt, transform, evidence, records := self._read(spark, batch))
+        try:
+            return _collect(write(records))
+        except PySparkException as error:
+            if _TIMESTAMP_OVERFLOW not in str(error):
+                raise
+            logger.warning(
+                "%s attempt %d holds a record whose own timestamp is no moment; it is looked for by reading once more, "
+                "with librdkafka",
+                batch.label,
+                attempt.number,
+            )
+        return _collect(write(read_each(spark, batch.ranges, self.read_range)))
 
-    def _write(self, records: DataFrame, attempt: Attempt, evidence: EvidenceWriter) -> DataFrame:
-        """Decode and write in one pass: in blocks what decodes for sure, the rest as Spark decodes it."""
-        deleted = [(DELETED_COLUMN, pa.bool_())] if self.tombstones is TombstonePolicy.DELETE else []
-        declared = [(column.name, to_arrow_type(column.type)) for column in self.columns]
-        schema = pa.schema([*declared, *_PROVENANCE_TYPES, *deleted])
-        rows = self.sink.open_staging(attempt, schema)
-        also: tuple[str, ...] = ()
-        if decodes_in_blocks(self.columns):
-            first = DecodeBlocksTask(BlockDecoder(self.columns), rows, schema.names)
-            records, also = records.mapInArrow(first, _DOUBTFUL), TALLY_COLUMNS
-        decoded = decode_json(records, self.columns, self.tombstones, self.key, also)
-        return decoded.mapInArrow(WitnessAndWriteTask(evidence, rows), _REPORT)
+    def _open_rows(
+        self, attempt: Attempt, transform: Transform | None, evidence: EvidenceWriter, records: DataFrame
+    ) -> Callable[[DataFrame], DataFrame]:
+        """Open the staging of the rows that ``records`` will be; return what writes records and reports."""
+        if transform is None:
+            rows = self.sink.open_staging(attempt, self.decoder.schema)
+            return lambda records: records.mapInArrow(DecodeAndWriteTask(self.decoder, evidence, rows), _REPORT)
+        decode, decoded = DecodeTask(self.decoder, evidence), from_arrow_schema(self.decoder.schema)
+
+        def transformed(records: DataFrame) -> DataFrame:
+            return self._apply(transform, records.mapInArrow(decode, decoded))
+
+        rows = self.sink.open_staging(attempt, to_arrow_schema(transformed(records).schema))
+        return lambda records: transformed(records).mapInArrow(WriteTask(rows), _REPORT)
 
     def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
         if batch.origin is RecordOrigin.KAFKA:
@@ -142,7 +148,7 @@ class SparkStager:
         return read_kept_records(spark, self.evidence.read_quarantine(batch))
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
-        deleted = (DELETED_COLUMN,) if self.tombstones is TombstonePolicy.DELETE else ()
+        deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()
         required = (*PROVENANCE_COLUMNS, *deleted)
         transformed = transform(rows)
         missing = [column for column in required if column not in transformed.columns]
@@ -195,12 +201,23 @@ def _read_once(
         "headers", lambda each: F.struct(each["key"].alias("key"), F.base64(each["value"]).alias("value"))
     )
     headers = F.when(F.col("headers").isNotNull(), F.to_json(pairs)).alias("headers")
-    return records.select("key", "value", "topic", "partition", "offset", "timestamp", headers)
+    timestamp = F.unix_millis("timestamp").alias("timestamp_ms")
+    return records.select("topic", "partition", "offset", timestamp, "key", "value", headers)
 
 
 def read_kept_records(spark: SparkSession, kept: pa.Table) -> DataFrame:
     """Return records as a read of Kafka does, in one Spark partition; ``kept`` has ``QUARANTINE_SCHEMA``."""
     return spark.createDataFrame(kept.drop_columns(["error"])).coalesce(1)
+
+
+def read_each(spark: SparkSession, ranges: Sequence[OffsetRange], read_range: ReadRange) -> DataFrame:
+    """Return the records of exactly ``ranges``, one Spark partition a range, read by ``read_range`` in its task."""
+    numbers = spark.range(0, len(ranges), 1, len(ranges))
+    return numbers.mapInArrow(ReadEachTask(tuple(ranges), read_range), from_arrow_schema(RECORD_SCHEMA))
+
+
+def _collect(reports: DataFrame) -> list[tuple[int, int]]:
+    return [(row.task, row.written) for row in reports.collect()]
 
 
 def load_transform(reference: str) -> Transform:

@@ -1,14 +1,14 @@
-"""What runs inside Spark's Python workers: decode blocks, witness the offsets, set bad records aside, write rows.
+"""What runs inside Spark's Python workers: decode records, witness the offsets, set bad records aside, write rows.
 
-The objects here are pickled to the executors, which need this package installed. Evidence is written when the rows of
-its part of the read are committed, and repeating a task repeats the same evidence, so a retried or speculative task
-does no harm; rows carry the id of their task attempt, and only those of accepted attempts are kept (S75).
+The objects here are pickled to the executors, which need this package installed. Evidence counts when its part of the
+read has come to its end, and repeating a task repeats the same evidence, so a retried or speculative task does no harm;
+rows carry the id of their task attempt, and only those of accepted attempts are kept (S75).
 """
 
 import gc
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -16,69 +16,51 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.columns import DELETED_COLUMN
+from batchledger.decoding.decoder import RecordDecoder
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.ports import EvidenceWriter, StagingWriter
-from batchledger.quarantine import QUARANTINE_SCHEMA, SKIPPED_TOMBSTONE
-from batchledger.spark.blocks import BlockDecoder
+from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
+ReadRange = Callable[[OffsetRange], Iterable[pa.RecordBatch]]
+"""Yields the visible records of exactly a range, with the columns of ``quarantine.RECORD_SCHEMA``."""
+
 REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
-
-TALLY_COLUMNS = ("_written", "_runs")
-RECORD_SCHEMA = QUARANTINE_SCHEMA.remove(QUARANTINE_SCHEMA.get_field_index("error"))
-"""A record as it was read: what quarantine would keep of it."""
-
-DOUBTFUL_SCHEMA = pa.schema([*RECORD_SCHEMA, ("_written", pa.int64()), ("_runs", pa.string())])
-"""What is left to Spark's own decoding: records as they were read. The last row is none, but a tally of the others."""
-
-_SET_ASIDE_COLUMNS = ("_error", "_key", "_value", "_headers")
 
 
 @dataclass
 class Witness:
-    """Notes which offsets pass by, which of them are skipped, and keeps the records that are set aside."""
+    """Notes which offsets pass by and which of them are skipped; records that are set aside are written at once."""
 
+    decoder: RecordDecoder
+    testimony: Testimony
     runs: list[OffsetRange] = field(default_factory=list)
     skipped: list[OffsetRange] = field(default_factory=list)
-    set_aside: list[pa.RecordBatch] = field(default_factory=list)
 
-    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the good rows of each batch without the columns that only bad records need."""
-        for batch in batches:
-            self.runs.extend(_runs_of(batch))
-            is_good = pc.is_null(batch["_error"])
-            good = batch
-            if is_good.false_count:
-                self._set_aside(batch.filter(pc.invert(is_good)))
-                good = batch.filter(is_good)
-            if good.num_rows:
-                yield good.drop_columns(_SET_ASIDE_COLUMNS)
+    def decode(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch of records."""
+        self.runs.extend(_runs_of(records))
+        decoded = self.decoder.decode(records)
+        if decoded.skipped is not None:
+            self.skipped.extend(_runs_of(decoded.skipped))
+        if decoded.set_aside is not None:
+            self.testimony.set_aside(decoded.set_aside)
+        yield from decoded.rows
 
-    def _set_aside(self, bad: pa.RecordBatch) -> None:
-        is_skipped = pc.equal(bad["_error"], SKIPPED_TOMBSTONE)
-        self.skipped.extend(_runs_of(bad.filter(is_skipped)))
-        if is_skipped.false_count:
-            self.set_aside.append(bad.filter(pc.invert(is_skipped)))
-
-    def write(self, evidence: EvidenceWriter) -> None:
-        """Write what was seen as evidence of this part of the read."""
-        evidence.write(_part_of_the_read(), merge_ranges(self.runs), self.quarantined, merge_ranges(self.skipped))
-
-    @property
-    def quarantined(self) -> pa.Table | None:
-        """The records set aside, with the columns of ``QUARANTINE_SCHEMA``."""
-        if not self.set_aside:
-            return None
-        table = pa.Table.from_batches(self.set_aside)
-        columns = [table[f"_{name}"] for name in QUARANTINE_SCHEMA.names]
-        return pa.table(columns, names=QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+    def finish(self) -> None:
+        """Write what was seen: this part of the read has come to its end."""
+        self.testimony.finish(merge_ranges(self.runs), merge_ranges(self.skipped))
 
 
-def _runs_of(batch: pa.RecordBatch) -> list[OffsetRange]:
-    return find_runs(batch["_topic"], batch["_partition"], batch["_offset"])
+@contextmanager
+def _witnessing(decoder: RecordDecoder, evidence: EvidenceWriter) -> Iterator[Witness]:
+    with evidence.open(_part_of_the_read()) as testimony:
+        yield Witness(decoder, testimony)
+
+
+def _runs_of(records: pa.RecordBatch) -> list[OffsetRange]:
+    return find_runs(records["topic"], records["partition"], records["offset"])
 
 
 def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list[OffsetRange]:
@@ -100,17 +82,33 @@ def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list
 
 
 @dataclass(frozen=True)
-class WitnessTask:
-    """First half of a pipeline with a transform: evidence is written, good rows go on to the transform."""
+class ReadEachTask:
+    """Reads records by a client of its own; takes rows of one column, ``id``, the numbers of ``ranges``."""
 
+    ranges: tuple[OffsetRange, ...]
+    read_range: ReadRange = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield from self.read_range(self.ranges[number])
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """First half of a pipeline with a transform: records are decoded and witnessed, rows go on to the transform."""
+
+    decoder: RecordDecoder
     evidence: EvidenceWriter
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        witness = Witness()
-        yield from witness.split(batches)
-        witness.write(self.evidence)
+        with _witnessing(self.decoder, self.evidence) as witness:
+            for batch in batches:
+                yield from witness.decode(batch)
+            witness.finish()
 
 
 @dataclass(frozen=True)
@@ -131,88 +129,26 @@ class WriteTask:
 
 
 @dataclass(frozen=True)
-class DecodeBlocksTask:
-    """First half of a pipeline without a transform: what decodes for sure is written, the rest goes on to Spark.
+class DecodeAndWriteTask:
+    """A pipeline without a transform: records are decoded, witnessed and written to staging in one worker."""
 
-    Takes the columns of ``RECORD_SCHEMA``. ``names`` are the columns of staging, in their order.
-    """
-
-    decoder: BlockDecoder
-    rows: StagingWriter
-    names: Sequence[str]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run over one Spark partition."""
-        _settle_worker()
-        witness, written = Witness(), 0
-        with self.rows.open(_task_attempt_id()) as write:
-            for batch in batches:
-                witness.runs.extend(find_runs(batch["topic"], batch["partition"], batch["offset"]))
-                decoded, is_sure = self.decoder.decode(batch["value"])
-                if decoded.num_rows:
-                    write(self._as_rows(decoded, batch.filter(is_sure) if is_sure.false_count else batch))
-                    written += decoded.num_rows
-                if is_sure.false_count:
-                    yield _fill(batch.filter(pc.invert(is_sure)))
-        yield _tally(written, merge_ranges(witness.runs))
-
-    def _as_rows(self, decoded: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-        by_name = {name: decoded[name] for name in decoded.schema.names}
-        by_name |= {f"_{name}": records[name] for name in ("topic", "partition", "offset", "timestamp")}
-        # A tombstone is never sure.
-        by_name[DELETED_COLUMN] = pa.repeat(pa.scalar(value=False), records.num_rows)
-        return pa.RecordBatch.from_arrays([by_name[name] for name in self.names], names=list(self.names))
-
-
-@dataclass(frozen=True)
-class WitnessAndWriteTask:
-    """Second half of a pipeline without a transform: what Spark has decoded is written, and all that was witnessed."""
-
+    decoder: RecordDecoder
     evidence: EvidenceWriter
     rows: StagingWriter
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        task, witness, written = _task_attempt_id(), Witness(), 0
-        with self.rows.open(task) as write:
-            for batch in batches:
-                records, written_before = _take_tally(batch, witness)
-                written += written_before
-                for good in witness.split([records]):
-                    write(good)
-                    written += good.num_rows
-        witness.write(self.evidence)
+        task, written = _task_attempt_id(), 0
+        # The rows are committed first: the evidence says that this part of the read has come to its end.
+        with _witnessing(self.decoder, self.evidence) as witness:
+            with self.rows.open(task) as write:
+                for batch in batches:
+                    for rows in witness.decode(batch):
+                        write(rows)
+                        written += rows.num_rows
+            witness.finish()
         yield _report(task, written)
-
-
-def _fill(records: pa.RecordBatch) -> pa.RecordBatch:
-    """Return doubtful records with the columns of the tally, empty."""
-    columns = [records[name] for name in RECORD_SCHEMA.names]
-    empty = [pa.nulls(records.num_rows, DOUBTFUL_SCHEMA.field(name).type) for name in TALLY_COLUMNS]
-    return pa.RecordBatch.from_arrays([*columns, *empty], schema=DOUBTFUL_SCHEMA)
-
-
-def _tally(written: int, runs: Sequence[OffsetRange]) -> pa.RecordBatch:
-    seen = [(each.partition.topic, each.partition.partition, each.start, each.until) for each in runs]
-    return pa.RecordBatch.from_pylist([{"_written": written, "_runs": json.dumps(seen)}], schema=DOUBTFUL_SCHEMA)
-
-
-def _take_tally(batch: pa.RecordBatch, witness: Witness) -> tuple[pa.RecordBatch, int]:
-    """Return the records of a batch, and how many rows the half before has written, of which the witness is told."""
-    if "_written" not in batch.schema.names:
-        return batch, 0
-    is_tally = pc.is_valid(batch["_written"])
-    records, written = batch.drop_columns(list(TALLY_COLUMNS)), 0
-    if is_tally.true_count:
-        for tally in batch.filter(is_tally).select(list(TALLY_COLUMNS)).to_pylist():
-            written += tally["_written"]
-            witness.runs += [
-                OffsetRange(TopicPartition(topic, partition), start, until)
-                for topic, partition, start, until in json.loads(tally["_runs"])
-            ]
-        records = records.filter(pc.invert(is_tally))
-    return records, written
 
 
 def _task_attempt_id() -> int:

@@ -1,6 +1,11 @@
+-- The moment is counted in whole seconds and milliseconds, because a double of both would not keep the latter.
 insert into batchledger.quarantine
-    (pipeline, topic, partition, "offset", "timestamp", key, value, headers, error, batch_id)
+    (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id)
 select distinct on (topic, partition, "offset")
-    %(pipeline)s, topic, partition, "offset", "timestamp", key, value, headers::json, error, %(batch_id)s
+    %(pipeline)s, topic, partition, "offset",
+    case when timestamp_ms <> -1 and timestamp_ms between -62135596800000 and 253402300799999 then
+        timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second' + timestamp_ms %% 1000 * interval '1 millisecond'
+    end,
+    timestamp_ms, key, value, headers::json, error, %(batch_id)s
 from {quarantine}
 order by topic, partition, "offset"

@@ -1,6 +1,7 @@
 -- The records of the ranges that are in quarantine, with their bytes. "distinct on" names once what several ranges name.
 select distinct on (q.topic, q.partition, q."offset")
-    q.topic, q.partition, q."offset", to_json(q."timestamp") #>> '{}', q.key, q.value, q.headers, q.error
+    q.topic, q.partition, q."offset",
+    coalesce(to_json(q."timestamp") #>> '{}', nullif(q.timestamp_ms, -1) || ' ms'), q.key, q.value, q.headers, q.error
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     as asked (topic, partition, start, until)
 join batchledger.quarantine q

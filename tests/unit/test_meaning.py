@@ -1,0 +1,280 @@
+"""What a record means is what ``docs/meaning.md`` says: each of its rows, alone and among other records."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.columns import Column, parse_columns
+from batchledger.decoding import blocks
+from batchledger.decoding.blocks import BlockDecoder
+from batchledger.decoding.decoder import Decoded, RecordDecoder
+from batchledger.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
+from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.record_rules import TombstonePolicy
+from tests.meaning import Meaning, columns_of_page, literal, of_section, read_page
+
+NEIGHBOURS = 300
+
+
+def records_of(*values: bytes | None, key: bytes | None = None, timestamp_ms: int | None = 0) -> pa.RecordBatch:
+    """Records of one partition, from offset 0 on."""
+    rows = [
+        {"topic": "t", "partition": 0, "offset": place, "timestamp_ms": timestamp_ms, "key": key, "value": value}
+        for place, value in enumerate(values)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def show(value: Any) -> str | None:
+    """A value of a column as the page writes it."""
+    match value:
+        case None | str():
+            return value
+        case bytes():
+            return value.hex()
+        case datetime():
+            return str(value.replace(tzinfo=None))
+        case bool() | int() | float() | Decimal() | date():
+            return str(value)
+        case _:
+            raise TypeError(value)
+
+
+def outcome(decoded: Decoded, offset: int, name: str) -> tuple[str | None, str | None]:
+    """What has become of the record at an offset: the column's value as the page writes it, or the error."""
+    rows = [row for batch in decoded.rows for row in batch.to_pylist() if row["_offset"] == offset]
+    errors = [] if decoded.set_aside is None else decoded.set_aside.to_pylist()
+    bad = [each["error"] for each in errors if each["offset"] == offset]
+    assert len(rows) + len(bad) == 1
+    return (show(rows[0][name]), None) if rows else (None, bad[0])
+
+
+def expected(meaning: Meaning, name: str) -> tuple[str | None, str | None]:
+    """What the page says; the errors of columns are told with the name of the column."""
+    if meaning.error is None:
+        return meaning.value, None
+    is_column = meaning.section == "The values of a column"
+    return None, f"{name} ({meaning.type}) cannot hold {meaning.error}" if is_column else meaning.error
+
+
+def value_of(meaning: Meaning) -> bytes:
+    """The record's value."""
+    if meaning.section == "The whole value":
+        return literal(meaning.written)
+    return b'{"field":%s}' % meaning.written.encode()
+
+
+def columns_for(meaning: Meaning) -> tuple[Column, ...]:
+    """The schema that the page speaks of, with the column first."""
+    return parse_columns("id bigint" if meaning.section == "The whole value" else f"field {meaning.type}")
+
+
+VALUES = [*of_section("The whole value"), *columns_of_page()]
+
+
+@pytest.mark.parametrize("meaning", VALUES, ids=str)
+def test_value_becomes_what_the_page_says(meaning: Meaning) -> None:
+    columns = columns_for(meaning)
+    decoded = RecordDecoder(columns).decode(records_of(value_of(meaning)))
+    assert outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+
+
+@pytest.mark.parametrize("meaning", VALUES, ids=str)
+def test_value_becomes_the_same_among_others_and_beside_a_decimal_column(meaning: Meaning) -> None:
+    columns = (*columns_for(meaning), *parse_columns("amount decimal(10,2), note string"))
+    other = b'{"amount":1.25,"note":"n"}'
+    decoded = RecordDecoder(columns).decode(records_of(*[other] * NEIGHBOURS, value_of(meaning), *[other] * NEIGHBOURS))
+    assert outcome(decoded, NEIGHBOURS, columns[0].name) == expected(meaning, columns[0].name)
+    rows = [row for batch in decoded.rows for row in batch.to_pylist() if row["_offset"] != NEIGHBOURS]
+    assert sorted(row["_offset"] for row in rows) == [*range(NEIGHBOURS), *range(NEIGHBOURS + 1, 2 * NEIGHBOURS + 1)]
+    assert {(row["note"], row["amount"]) for row in rows} == {("n", Decimal("1.25"))}
+
+
+@pytest.mark.parametrize("meaning", VALUES, ids=str)
+def test_value_becomes_the_same_when_it_is_read_by_itself(meaning: Meaning) -> None:
+    """Without the fast path, so that neither of the two ways of reading can hide behind the other."""
+    columns = columns_for(meaning)
+    decoder = RecordDecoder(columns)
+    decoder.__dict__["_blocks"] = _NothingIsSure(columns)
+    decoded = decoder.decode(records_of(value_of(meaning)))
+    assert outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+
+
+class _NothingIsSure(BlockDecoder):
+    def decode(self, values: pa.BinaryArray) -> Any:
+        return BlockDecoder(self.columns).decode(pa.nulls(len(values), pa.binary()))
+
+
+def test_most_of_what_the_page_accepts_is_decoded_in_blocks() -> None:
+    accepted = [each for each in VALUES if each.error is None]
+    left = [
+        str(each)
+        for each in accepted
+        if not BlockDecoder(columns_for(each)).decode(pa.array([value_of(each)], pa.binary()))[1].all()
+    ]
+    # Texts of what is no string, numbers at the edge of their type, and escapes at odd places.
+    assert len(left) < 25, left
+
+
+@pytest.mark.parametrize("meaning", of_section("The record's own timestamp"), ids=str)
+@pytest.mark.parametrize("value", [b'{"id":1}', b'{"id":1,"id":1', None], ids=["good", "bad", "none"])
+def test_own_timestamp_becomes_what_the_page_says(meaning: Meaning, value: bytes | None) -> None:
+    decoder = RecordDecoder(parse_columns("id bigint"), TombstonePolicy.KEEP)
+    records = records_of(b"{}", value, timestamp_ms=int(meaning.written))
+    found = outcome(decoder.decode(records), 1, "_timestamp")
+    is_bad = value is not None and not value.endswith(b"}")
+    if meaning.error is None and is_bad:
+        assert found == (None, "the value is not exactly one JSON object")
+    else:
+        assert found == expected(meaning, "_timestamp")
+
+
+def test_record_without_any_timestamp_has_none() -> None:
+    decoded = RecordDecoder(parse_columns("id bigint")).decode(records_of(b"{}", timestamp_ms=None))
+    assert outcome(decoded, 0, "_timestamp") == (None, None)
+
+
+@pytest.mark.parametrize("meaning", of_section("The keys of tombstones"), ids=str)
+def test_key_of_a_tombstone_becomes_what_the_page_says(meaning: Meaning) -> None:
+    decoder = RecordDecoder(parse_columns(f"field {meaning.type}, other int"), TombstonePolicy.DELETE, ("field",))
+    found, error = outcome(decoder.decode(records_of(None, key=literal(meaning.written))), 0, "field")
+    assert found == meaning.value
+    assert (error or "").endswith(meaning.error or "")
+    assert (error is None) == (meaning.error is None)
+
+
+def test_every_type_of_a_pipeline_file_is_on_the_page() -> None:
+    from batchledger.columns import EPOCH_UNITS, SCALAR_TYPES
+
+    text = "".join(line for line in _page_lines() if line.startswith(("### ", "Also ")))
+    assert [each for each in (*SCALAR_TYPES, *EPOCH_UNITS) if f"`{each}`" not in text] == []
+
+
+def _page_lines() -> Iterator[str]:
+    from tests.meaning import PAGE
+
+    yield from PAGE.read_text().splitlines()
+
+
+def test_the_page_has_its_rows() -> None:
+    assert len(read_page()) > 200
+
+
+def nest(levels: int) -> bytes:
+    """An object that is so deep."""
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+@pytest.mark.parametrize("wrap", [lambda deep: deep, lambda deep: b'{"field":' + deep[5:-1] + b"}"])
+def test_levels_are_bounded_the_same_for_everybody(wrap: Callable[[bytes], bytes]) -> None:
+    decoder = RecordDecoder(parse_columns("field string"))
+    decoded = decoder.decode(records_of(wrap(nest(MOST_LEVELS)), wrap(nest(MOST_LEVELS + 1)), b"{}"))
+    assert outcome(decoded, 0, "field")[1] is None
+    assert outcome(decoded, 1, "field") == (None, TOO_DEEP)
+
+
+def test_many_brackets_that_are_not_deep_are_no_depth() -> None:
+    value = json.dumps({"field": [[]] * MOST_LEVELS * 2, "text": "[{" * MOST_LEVELS}).encode()
+    assert outcome(RecordDecoder(parse_columns("field string")).decode(records_of(value)), 0, "field")[1] is None
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.sampled_from([each.written for each in columns_of_page() if each.type in ("date", "timestamp")]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abn"), inner, max_size=2),
+    max_leaves=4,
+)
+TYPES = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "double", "float", "decimal(6,2)", "decimal(38,10)",
+    "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary",
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(TYPES), ANYTHING), max_size=4),
+    st.booleans(),
+    st.sampled_from(["", " ", "\n", "\r\n", "\ufeff"]),
+)
+def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
+    fields: Sequence[tuple[str, Any]], is_ascii: bool, around: str
+) -> None:
+    columns = tuple(Column(f"c{place}", type_) for place, (type_, _) in enumerate(fields))
+    document = {f"c{place}": value for place, (_, value) in enumerate(fields)}
+    value = (around + json.dumps(document, ensure_ascii=is_ascii) + around.strip("\ufeff")).encode()
+    rows, is_sure = BlockDecoder(columns).decode(pa.array([value], pa.binary()))
+    if is_sure.all() and columns:
+        by_itself = ObjectReader(columns).read(value)
+        as_arrow = [pa.array([each], rows.schema.field(place).type)[0].as_py() for place, each in enumerate(by_itself)]
+        assert [repr(each) for each in rows.to_pylist()[0].values()] == [repr(each) for each in as_arrow]
+
+
+def test_negative_control_without_its_doubts_the_fast_path_accepts_what_the_page_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BlockDecoder, "_require_sure", lambda self, text: None)
+    monkeypatch.setattr(blocks, "_require_form", lambda values, form: None)
+    monkeypatch.setattr(blocks, "_require_numbers", lambda numbers, largest, text: None)
+    wrong = []
+    for meaning in VALUES:
+        columns = columns_for(meaning)
+        decoded = RecordDecoder(columns).decode(records_of(value_of(meaning)))
+        try:
+            is_right = outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+        except OverflowError:
+            # A year that Python does not know.
+            is_right = False
+        if not is_right:
+            wrong.append(meaning.written)
+    assert {'"a\\u0000b"', '"+1"', "9007199254740993", "1e-400"} <= set(wrong)
+    assert any("NaN" in each for each in wrong)
+
+
+def test_negative_control_a_zero_that_lost_its_sign_is_another_value() -> None:
+    assert show(-0.0) != show(0.0)
+    assert math.copysign(1, -0.0) < 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "fates"),
+    [
+        (TombstonePolicy.QUARANTINE, ("aside",)),
+        (TombstonePolicy.KEEP, ("row",)),
+        (TombstonePolicy.SKIP, ("skipped",)),
+        (TombstonePolicy.DELETE, ("row",)),
+    ],
+)
+def test_tombstone_has_the_fate_that_the_pipeline_declares(policy: TombstonePolicy, fates: Sequence[str]) -> None:
+    decoder = RecordDecoder(parse_columns("id bigint, note string"), policy, ("id",))
+    decoded = decoder.decode(records_of(b'{"id":1}', None, b'{"id":', key=b"7"))
+    rows = [row for batch in decoded.rows for row in batch.to_pylist()]
+    aside = [] if decoded.set_aside is None else decoded.set_aside.to_pylist()
+    skipped = [] if decoded.skipped is None else decoded.skipped.to_pylist()
+    by_fate = {"row": rows, "aside": aside, "skipped": skipped}
+    offset = "_offset" if fates == ("row",) else "offset"
+    assert [1 in [each[offset] for each in by_fate[fate]] for fate in fates] == [True]
+    assert len(rows) + len(aside) + len(skipped) == 3
+    if policy is TombstonePolicy.DELETE:
+        assert [(row["id"], row["_deleted"]) for row in rows] == [(1, False), (7, True)]
+
+
+def test_s119_what_is_set_aside_keeps_all_of_the_record() -> None:
+    rows = [
+        {"topic": "t", "partition": 3, "offset": 9, "timestamp_ms": 2**62, "key": b"k", "value": b"{", "headers": "[1]"}
+    ]
+    decoded = RecordDecoder(parse_columns("id int")).decode(pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA))
+    assert decoded.set_aside is not None
+    assert decoded.set_aside.schema == QUARANTINE_SCHEMA
+    (kept,) = decoded.set_aside.to_pylist()
+    assert {name: kept[name] for name in RECORD_SCHEMA.names} == rows[0]
