@@ -19,7 +19,7 @@ def moment(number: int) -> datetime:
 
 
 ROWS = [Row(record, "topic", partition, offset, moment(offset // 2)) for (partition, offset), record in LOG.items()]
-KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
+KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost", "not_set_aside")
 
 
 def found(rows: list[Row], acknowledged: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> dict[str, list[str]]:
@@ -30,7 +30,15 @@ def found(rows: list[Row], acknowledged: tuple[str, ...] = (), failed: tuple[str
 
 def test_log_and_target_agree() -> None:
     assert compare("topic", LOG, ROWS, [each.record_id for each in LOG.values()]) == Differences(
-        records=6, rows=6, lost=[], duplicated=[], phantom=[], out_of_order=[], wrong_value=[], broker_lost=[]
+        records=6,
+        rows=6,
+        lost=[],
+        duplicated=[],
+        phantom=[],
+        out_of_order=[],
+        wrong_value=[],
+        broker_lost=[],
+        not_set_aside=[],
     )
 
 
@@ -90,6 +98,16 @@ def test_row_that_is_not_what_the_log_holds_has_a_wrong_value(change: dict[str, 
 def test_acknowledged_record_that_the_log_does_not_hold_is_the_brokers_loss() -> None:
     """S107."""
     assert found(ROWS, ("id0", "gone")) == {"broker_lost": ["gone"]}
+
+
+@pytest.mark.parametrize("set_aside", [{}, {(0, 8): b"other bytes"}, {(1, 8): b"{"}])
+def test_poison_record_that_quarantine_does_not_hold_with_its_bytes_is_not_set_aside(
+    set_aside: dict[tuple[int, int], bytes],
+) -> None:
+    poison = {(0, 8): b"{"}
+    differences = compare("topic", LOG, ROWS, (), poison=poison, set_aside=set_aside)
+    assert differences.not_set_aside == ["topic[0]@8"]
+    assert compare("topic", LOG, ROWS, (), poison=poison, set_aside=poison).not_set_aside == []
 
 
 @pytest.mark.parametrize("change", [{"topic": "other"}, {"offset": 99}, {"partition": 0}])

@@ -21,7 +21,7 @@ from batchledger.torture.schedule import (
     Round,
 )
 
-KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
+KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost", "not_set_aside")
 ALLOWED = {(AT_LEAST_ONCE, "duplicated"), (AT_MOST_ONCE, "lost"), (AT_MOST_ONCE, "out_of_order")}
 
 

@@ -20,6 +20,7 @@ from batchledger.torture.checker import (
     Row,
     compare,
     read_output,
+    read_quarantine,
     read_target,
 )
 from batchledger.torture.excuses import find_unexplained
@@ -79,7 +80,8 @@ class Campaign:
         cls, rig: Rig, crew: Crew, without: Protection | None = None, sink: SinkKind = SinkKind.POSTGRES
     ) -> "Campaign":
         """A campaign that has not begun."""
-        return cls(rig, Tormentor(rig, crew, without=without), Journal(rig.home.local / "journal.jsonl"), sink)
+        tormentor = Tormentor(rig, crew, sink=sink, without=without)
+        return cls(rig, tormentor, Journal(rig.home.local / "journal.jsonl"), sink)
 
     def run(self, rounds: Sequence[Round]) -> Iterator[RoundResult]:
         """Run a warm-up in each mode, then the rounds; a mode whose pipeline is stuck is left alone from then on."""
@@ -184,7 +186,15 @@ class Campaign:
         subject.log.read()
         rows = subject.read_rows()
         acknowledged, failed = self.journal.acknowledged(subject.name), self.journal.failed(subject.name)
-        return compare(subject.name, subject.log.records, rows, acknowledged, failed=failed)
+        return compare(
+            subject.name,
+            subject.log.records,
+            rows,
+            acknowledged,
+            failed=failed,
+            poison=subject.log.poison,
+            set_aside=read_quarantine(self.rig.dsn, subject.name),
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -28,7 +29,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from batchledger.torture.records import Record, payload_of
+from batchledger.torture.records import LATEST_TIMESTAMP_MS, Record, payload_of
 
 _SILENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -64,7 +65,8 @@ class Differences:
 
     ``phantom`` are rows that the log does not hold, and records that were aborted and are in the log or the target.
     ``out_of_order`` holds the first record of each key that became visible later than one that follows it.
-    ``broker_lost`` are records that the broker acknowledged and the log does not hold.
+    ``broker_lost`` are records that the broker acknowledged and the log does not hold. ``not_set_aside`` are the
+    places of poison records that quarantine does not hold, or not with their bytes.
     """
 
     records: int
@@ -75,18 +77,21 @@ class Differences:
     out_of_order: Sequence[str] = ()
     wrong_value: Sequence[str] = ()
     broker_lost: Sequence[str] = ()
+    not_set_aside: Sequence[str] = ()
 
 
 @dataclass
 class LogReader:
     """Everything that a topic has ever held, by (partition, offset); ``read`` adds what has come since.
 
+    ``poison`` are the values of records that can become no row: they do not decode, or carry an impossible timestamp.
     ``options`` are those of a librdkafka client.
     """
 
     options: Mapping[str, str]
     topic: str
     records: dict[tuple[int, int], Record] = field(default_factory=dict)
+    poison: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _next_offset_by_partition: dict[int, int] = field(default_factory=dict)
 
     def read(self) -> None:
@@ -136,7 +141,16 @@ class LogReader:
                 raise KafkaException(error)
 
     def _keep(self, message: Message, partition: int, value: bytes) -> None:
-        self.records[partition, message.offset() or 0] = Record.decode(value)
+        place = partition, message.offset() or 0
+        try:
+            record = Record.decode(value)
+        except (ValueError, TypeError):
+            self.poison[place] = value
+            return
+        if message.timestamp()[1] > LATEST_TIMESTAMP_MS:
+            self.poison[place] = value
+        else:
+            self.records[place] = record
 
 
 @dataclass
@@ -216,6 +230,13 @@ def read_target(dsn: str, table: str) -> list[Row]:
         return [Row(Record(*found[:4]), *found[4:]) for found in connection.execute(query)]
 
 
+def read_quarantine(dsn: str, topic: str) -> dict[tuple[int, int], bytes]:
+    """Return the values of the records of a topic that were set aside, by (partition, offset)."""
+    with psycopg.connect(dsn) as connection:
+        query = 'select partition, "offset", value from batchledger.quarantine where topic = %s'
+        return {(partition, offset): value for partition, offset, value in connection.execute(query, [topic])}
+
+
 def compare(
     topic: str,
     log: Mapping[tuple[int, int], Record],
@@ -223,6 +244,8 @@ def compare(
     acknowledged: Iterable[str],
     *,
     failed: Iterable[str] = (),
+    poison: Mapping[tuple[int, int], bytes] = MappingProxyType({}),
+    set_aside: Mapping[tuple[int, int], bytes] = MappingProxyType({}),
 ) -> Differences:
     """Compare by record id. ``log`` holds committed records of the topic by (partition, offset).
 
@@ -239,6 +262,11 @@ def compare(
         out_of_order=_find_out_of_order(rows),
         wrong_value=sorted({each.record.record_id for each in rows if _is_wrong(each, topic, log, expected)}),
         broker_lost=sorted(each for each in acknowledged if each not in expected),
+        not_set_aside=[
+            f"{topic}[{place}]@{offset}"
+            for (place, offset), value in sorted(poison.items())
+            if set_aside.get((place, offset)) != value
+        ],
     )
 
 

@@ -19,7 +19,7 @@ from batchledger.torture.producer import Writer
 from batchledger.torture.proxy import Link
 from batchledger.torture.records import Guarantee
 from batchledger.torture.rig import Rig
-from batchledger.torture.schedule import MOST_PARTITIONS, PUBLISHING_POINTS, Fault, FaultKind, Protection, Way
+from batchledger.torture.schedule import MOST_PARTITIONS, PUBLISHING_POINTS, Fault, FaultKind, Protection, SinkKind, Way
 from batchledger.torture.worker import Crew, Order, Worker
 
 GATE_SECONDS = 40.0
@@ -55,6 +55,7 @@ class Tormentor:
     rig: Rig
     crew: Crew
     airflow: AirflowApi | None = None
+    sink: SinkKind = SinkKind.POSTGRES
     without: Protection | None = None
     surprises: list[str] = field(default_factory=list)
 
@@ -112,6 +113,7 @@ class Tormentor:
             FaultKind.ABORT_LATE: self._hold_transaction,
             FaultKind.EXPIRE_RECORDS: self._expire,
             FaultKind.ADD_PARTITION: self._add_partition,
+            FaultKind.POISON: self._poison,
         }
         return act_by_kind[fault.kind](fault, subject)
 
@@ -202,6 +204,31 @@ class Tormentor:
         subject.log.read()
         self.rig.expire(subject.name, published)
         return bool(published)
+
+    def _poison(self, _fault: Fault, subject: Subject) -> bool:
+        """Write records that can become no row, and one that the target refuses; then act as the person who is asked.
+
+        What is refused waits: another worker does not try it again. When the target takes it, the batch goes on.
+        """
+        self.finish(self.start(subject))
+        self.rig.refuse_large_keys(subject.name, self.sink, is_refused=True)
+        try:
+            has_arrived = subject.writer.write_poison(subject.partitions)
+            self.finish(self._start_blocked(subject))
+            blocked = self.rig.find_blocked(subject.name)
+            self.finish(self._start_blocked(subject))
+            if self.rig.find_blocked(subject.name) != blocked:
+                self.surprises.append(f"{subject.name}: a batch that its target refuses was tried again: {blocked}")
+        finally:
+            self.rig.refuse_large_keys(subject.name, self.sink, is_refused=False)
+        if blocked is not None:
+            self.finish(self._start_blocked(subject, blocked[0]))
+        return has_arrived and (blocked is not None or self.sink is SinkKind.ICEBERG)
+
+    def _start_blocked(self, subject: Subject, batch_id: int | None = None) -> Worker:
+        """Let a worker run that may find its pipeline blocked; ``batch_id`` is taken again."""
+        run = f"torture__{uuid.uuid4().hex[:12]}"
+        return self.crew.start(Order(subject.name, run, without=self.without, may_be_blocked=True, batch_id=batch_id))
 
     def _add_partition(self, _fault: Fault, subject: Subject) -> bool:
         if subject.partitions == MOST_PARTITIONS:

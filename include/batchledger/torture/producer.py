@@ -6,7 +6,9 @@ keys are given up, because what is still on its way could arrive behind what fol
 """
 
 import json
+import secrets
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +92,30 @@ class Writer:
         if is_transactional:
             return self.end(chunk.guarantee, reports)
         return self._conclude(chunk.guarantee, reports, Outcome.ACKNOWLEDGED)
+
+    def write_poison(self, partitions: int) -> bool:
+        """Write records that no platform can make rows of, and one that the target may refuse; whether all arrived.
+
+        The last one has a key of 700 kB: too large for an index, and twice in a record it is too large for a topic.
+        """
+        self._sent += 1
+        spoilt = Record.make(f"{self.topic}-{self.name}-{self._sent:07d}-late", f"{self.name}-late", self._sent)
+        large = Record.make(f"{self.topic}-{self.name}-{self._sent:07d}-large", secrets.token_hex(350_000), 0)
+        reports: dict[str, KafkaError | None] = {large.record_id: KafkaError(KafkaError._TIMED_OUT)}
+        producer = Producer({**_OPTIONS, **self.options})
+        for place in range(partitions):
+            producer.produce(self.topic, value=b'{"record_id": "cut o', partition=place)
+            producer.produce(self.topic, value=b"\xff\xfe", partition=place)
+        for nanoseconds in (time.time_ns(), time.time_ns() // 1000):
+            producer.produce(self.topic, value=spoilt.encode(), partition=0, timestamp=nanoseconds)
+        producer.produce(
+            self.topic,
+            value=large.encode(),
+            partition=0,
+            on_delivery=lambda error, _message: reports.update({large.record_id: error}),
+        )
+        left = producer.flush(_DELIVERY_SECONDS)
+        return self._conclude(Guarantee.IDEMPOTENT, reports, Outcome.ACKNOWLEDGED) and not left
 
     def begin(self, records: int, partitions: int, *, is_transactional: bool = True) -> dict[str, KafkaError | None]:
         """Write records, in a transaction that is left open if that is asked for. Raises KafkaException."""

@@ -52,6 +52,10 @@ class Record:
         return cls(**json.loads(value))
 
 
+LATEST_TIMESTAMP_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999; beyond it nothing that a table can hold is the timestamp of a record."""
+
+
 def payload_of(record_id: str) -> str:
     """The payload that a record of this id must carry."""
     return hashlib.sha256(record_id.encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ from batchledger.torture.records import Guarantee
 from batchledger.torture.schedule import ANOMALY_FAULT
 
 _IDS_SHOWN = 20
-_KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost")
+_KINDS = ("lost", "duplicated", "phantom", "out_of_order", "wrong_value", "broker_lost", "not_set_aside")
 
 
 _ANOMALY = {None: "nothing", True: "seen", False: "not seen"}

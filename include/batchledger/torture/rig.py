@@ -21,7 +21,15 @@ import psutil
 import psycopg
 import yaml
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from psycopg import sql
 
 from batchledger.airflow_api import Account, AirflowApi, open_airflow
 from batchledger.errors import SetupError
@@ -169,7 +177,10 @@ class Rig:
 
     def create_pipeline(self, name: str, mode: str, partitions: int, sink: SinkKind) -> None:
         """Create a topic and write the pipeline file that reads it, both of that name."""
-        ensure_topic(self.kafka_options, name, partitions, KEEP_FOREVER)
+        # Brokers refuse timestamps that are far from now, unless a topic takes them.
+        bounds = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+        any_time = dict.fromkeys(bounds, str(2**63 - 1))
+        ensure_topic(self.kafka_options, name, partitions, {**KEEP_FOREVER, **any_time})
         content: dict[str, Any] = {
             "name": name,
             "source": {"topics": [name], "schema": SCHEMA, "holes": "transactional"},
@@ -191,6 +202,29 @@ class Rig:
         doomed = [TopicPartition(topic, partition, offset) for partition, offset in first_kept_by_partition.items()]
         for future in client.delete_records(doomed).values():
             future.result(30)
+
+    def refuse_large_keys(self, pipeline: str, sink: SinkKind, *, is_refused: bool) -> None:
+        """Let the target refuse keys of 700 kB, or take them; an Iceberg table takes them always."""
+        match sink:
+            case SinkKind.POSTGRES:
+                index = sql.Identifier(f"{pipeline}_key")
+                create = sql.SQL("create index {} on {} (record_key)").format(index, sql.Identifier(pipeline))
+                with psycopg.connect(self.dsn, autocommit=True) as connection:
+                    connection.execute(create if is_refused else sql.SQL("drop index {}").format(index))
+            case SinkKind.KAFKA:
+                size = 2**20 if is_refused else 2**23
+                change = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+                resource = ConfigResource(ResourceType.TOPIC, output_topic(pipeline), incremental_configs=[change])
+                client = AdminClient({**self.kafka_options})
+                client.incremental_alter_configs([resource])[resource].result(30)
+            case SinkKind.ICEBERG:
+                pass
+
+    def find_blocked(self, pipeline: str) -> tuple[int, int] | None:
+        """The batch of the pipeline that waits for a person, and how many attempts it has had, as the ledger says."""
+        with psycopg.connect(self.dsn) as connection:
+            query = "select batch_id, attempt from batchledger.batch where pipeline = %s and state = 'blocked'"
+            return connection.execute(query, [pipeline]).fetchone()
 
     def count_batches(self, pipeline: str) -> int:
         """How many batches the pipeline has published, as the ledger says."""

@@ -79,6 +79,7 @@ class FaultKind(StrEnum):
     ABORT_LATE = "transaction aborted late"
     EXPIRE_RECORDS = "records expired"
     ADD_PARTITION = "partition added"
+    POISON = "poison records"
 
 
 class Way(StrEnum):
@@ -250,6 +251,7 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
         *(Fault(kinds.LOSE_COMMIT_REPLY, point) for point in ("before_commit", chance.choice(publishing))),
         Fault(chance.choice((kinds.COMMIT_LATE, kinds.ABORT_LATE))),
         Fault(kinds.EXPIRE_RECORDS),
+        Fault(kinds.POISON),
     ]
     if sink is SinkKind.KAFKA:
         # What happens to a broker is as near to the commit as what happens to the database.

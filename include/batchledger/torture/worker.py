@@ -18,8 +18,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Self
 
-from batchledger.batch import DeliveryMode
-from batchledger.errors import BatchledgerError, FencedError, RowsLostError, StagingLostError
+from batchledger.batch import Decision, DeliveryMode
+from batchledger.errors import BatchBlockedError, BatchledgerError, FencedError, RowsLostError, StagingLostError
 from batchledger.torture.sabotage import build_platform_without
 from batchledger.torture.schedule import Protection
 
@@ -38,7 +38,8 @@ PRELOADED = (
 class Order:
     """What a worker has to do. ``without`` names the protection that is switched off, if one is.
 
-    ``may_lose_staging``: PostgreSQL is to crash meanwhile, which empties staging.
+    ``may_lose_staging``: PostgreSQL is to crash meanwhile, which empties staging. ``may_be_blocked``: a batch may wait
+    for a person; the one of ``batch_id`` is taken again first, as a person asks for it.
     """
 
     pipeline: str
@@ -46,6 +47,8 @@ class Order:
     gates: tuple[str, ...] = ()
     without: Protection | None = None
     may_lose_staging: bool = False
+    may_be_blocked: bool = False
+    batch_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ def is_expected(error: BatchledgerError, delivery: DeliveryMode, *, may_lose_sta
 def _run_batches(order: Order, channel: Connection) -> Ending:
     import logging
 
-    from batchledger import run_batch
+    from batchledger import plans, run_batch
     from batchledger.config import load_pipeline
 
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
@@ -197,11 +200,15 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     pipeline = load_pipeline(order.pipeline)
     try:
         platform = build_platform_without(order.without, pipeline, stop_at_gate)
+        if order.batch_id is not None:
+            plans.retake(platform, order.batch_id, order.run, Decision("torture", "the target takes it now"))
+            published.append(run_batch.take_through(platform, order.batch_id, order.run).batch_id)
         while batch := run_batch.run_once(platform, order.run):
             published.append(batch.batch_id)
     except BatchledgerError as error:
         logger.warning("%s: %s", type(error).__name__, error)
-        expected = is_expected(error, pipeline.delivery, may_lose_staging=order.may_lose_staging)
+        is_blocked = order.may_be_blocked and isinstance(error, BatchBlockedError)
+        expected = is_blocked or is_expected(error, pipeline.delivery, may_lose_staging=order.may_lose_staging)
         return Ending(tuple(published), f"{type(error).__name__}: {error}", expected)
     except Exception as error:
         # The edge of the process: whatever it is, the one who started it is told.
