@@ -41,7 +41,8 @@ class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.
 
     Those of the position, of published offsets and of numbers are of live batches: a replay takes over what others
-    hold. Those of messages and of numbers are of pipelines that ask for them.
+    hold. Those of messages and of numbers are of pipelines that ask for them. The limit of quarantine is of batches
+    that are read from Kafka: a replay of quarantine leaves there what was there.
     """
 
     NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
@@ -54,9 +55,11 @@ class IntegrityCheck(StrEnum):
     NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
     NO_MISSING_NUMBERS = "no_missing_numbers"
     NO_REPEATED_NUMBERS = "no_repeated_numbers"
+    QUARANTINE_WITHIN_LIMIT = "quarantine_within_limit"
 
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
+CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
 """What concerns the batch as a whole, so that none of its ranges is at fault."""
 
 

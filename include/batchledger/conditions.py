@@ -13,6 +13,7 @@ from batchledger.health import PipelineHealth, PipelineState, Threats, describe_
 from batchledger.incidents import Condition, Findings, IncidentKind, Key
 from batchledger.offsets import count_offsets, describe_ranges
 from batchledger.pipeline import Deadlines
+from batchledger.quarantine_content import QuarantineContent
 from batchledger.stored_facts import BatchFacts, StoredFacts
 
 FAILURES_TO_TELL = 2
@@ -26,6 +27,7 @@ _OF_LEDGER = frozenset(
         IncidentKind.BLOCKED,
         IncidentKind.BLOCKED_TOO_LONG,
         IncidentKind.CHECK_FAILED,
+        IncidentKind.QUARANTINED,
         IncidentKind.FAILING,
         IncidentKind.FRESHNESS,
         IncidentKind.UNREACHABLE,
@@ -46,6 +48,7 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
     found = (
         *_of_batches(stored, deadlines, now),
         *_of_publication(stored),
+        *_of_quarantine(stored.quarantine, health.pipeline),
         *_of_freshness(stored, health.pipeline, deadlines, now),
         *_of_survey(health),
         *(_of_threats(health.pipeline, health.threats, deadlines, now) if health.threats else ()),
@@ -88,6 +91,8 @@ def _explain_ends(stored: StoredFacts) -> Iterator[tuple[Key, str]]:
             yield each.key, " and ".join(part for part in (accepted, published) if part)
         elif kind == IncidentKind.CHECK_FAILED:
             yield each.key, _explain_check(*judged[each.key]) if each.key in judged else "not asked for any more"
+        elif kind == IncidentKind.QUARANTINED:
+            yield each.key, "nothing is in quarantine any more"
 
 
 def _explain_check(facts: BatchFacts, check: CheckResult) -> str:
@@ -144,6 +149,14 @@ def _of_publication(stored: StoredFacts) -> Iterator[Condition]:
     for published in stored.newest_published:
         told = (each for each in published.checks if not (published.is_accepted and each.blocks))
         yield from _failed_checks(published.batch, told)
+
+
+def _of_quarantine(content: QuarantineContent, pipeline: str) -> Iterator[Condition]:
+    """Find that records are in quarantine: one incident until the last one has left it, however many come meanwhile."""
+    if content.records:
+        command = f"batchledger quarantine list {pipeline}"
+        lines, kind = content.lines, IncidentKind.QUARANTINED
+        yield Condition(pipeline, kind, "", Severity.WARNING, content.title, lines, command)
 
 
 def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Condition]:

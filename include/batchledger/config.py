@@ -25,6 +25,7 @@ from batchledger.columns import INTEGER_TYPES, PROVENANCE_COLUMNS, Column
 from batchledger.errors import ConfigurationError
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import StartPolicy
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy
 from batchledger.sections import (
     AuditConfig,
@@ -203,6 +204,7 @@ class PipelineConfig(Section):
             deduplication=self.deduplication,
             sequence=self.numbering,
             mode=self.sink.sink_mode,
+            quarantine_limit=self.quarantine.limit if self.quarantine else QuarantineLimit(),
         )
 
 

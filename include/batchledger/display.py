@@ -13,11 +13,12 @@ from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.dry_run_display import outcome_as_json, replaced_as_json, show_outcome, show_replaced
-from batchledger.health import PipelineHealth, PipelineState, Threats, describe_threats
+from batchledger.health import PipelineHealth, PipelineState, Threats, describe_quarantine, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.offsets import count_offsets
 from batchledger.planning import Plan
 from batchledger.printing import BALANCE_LINES, as_sentence, new_table, number, print_json, print_out, range_as_json
+from batchledger.quarantine_content import QuarantineContent
 from batchledger.refusals import outcome_pending, ways_out
 from batchledger.samples import Produced
 from batchledger.verification import Verification
@@ -135,7 +136,8 @@ def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
     table = new_table("Pipelines", "pipeline", "state", "unread", "what to know")
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
         style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
-        notes = [each.detail, *(describe_threats(each.threats, now) if each.threats else [])]
+        threats = describe_threats(each.threats, now) if each.threats else []
+        notes = [each.detail, *threats, *describe_quarantine(each.quarantine)]
         unread = f"{each.threats.unread_records:,}" if each.threats else ""
         table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
     print_out(table)
@@ -144,7 +146,19 @@ def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
 def pipeline_as_json(health: PipelineHealth) -> dict[str, Any]:
     """How one pipeline stands, for scripts."""
     threats = threats_as_json(health.threats) if health.threats else None
-    return {"pipeline": health.pipeline, "state": health.state, "detail": health.detail, "threats": threats}
+    return {
+        "pipeline": health.pipeline,
+        "state": health.state,
+        "detail": health.detail,
+        "threats": threats,
+        "quarantine": quarantine_as_json(health.quarantine),
+    }
+
+
+def quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
+    """What is in quarantine, for scripts: the number of records and of kinds of error, and the most frequent kinds."""
+    kinds = [{"error": each.error, "records": each.records} for each in content.most_frequent]
+    return {"records": content.records, "kinds": content.kinds, "most_frequent": kinds}
 
 
 def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:

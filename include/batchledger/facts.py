@@ -8,6 +8,7 @@ from batchledger.batch import HeldRange, Position
 from batchledger.checking import Offender, Severity
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange
+from batchledger.quarantine_content import NOTHING, QuarantineContent, QuarantineLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class BatchFacts:
     a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
     ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
     ``numbers`` are judged, with their severity, where the pipeline has a sequence. ``unexplained_holes`` are the
-    offsets without a visible record that the pipeline does not allow for.
+    offsets without a visible record that the pipeline does not allow for. ``quarantine_limit`` bounds what may be
+    quarantined, None for a replay of quarantine; ``quarantine`` says of what kinds that is where it is too much.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -32,6 +34,24 @@ class BatchFacts:
     severity_of_numbers: Severity = Severity.CRITICAL
     set_aside: int = 0
     unexplained_holes: tuple[OffsetRange, ...] = ()
+    quarantine_limit: QuarantineLimit | None = None
+    quarantine: QuarantineContent = NOTHING
+
+    @property
+    def quarantined(self) -> int:
+        """How many records would be quarantined, whether they do not decode or a check has set them aside."""
+        return sum(each.quarantined for each in self.ranges)
+
+    @property
+    def records(self) -> int:
+        """How many records could have become rows: a tombstone that is skipped says nothing of the others."""
+        return sum(each.visible - each.tombstones for each in self.ranges)
+
+    @property
+    def drains(self) -> bool:
+        """Whether so much would be quarantined that the batch is not published."""
+        limit = self.quarantine_limit
+        return limit is not None and limit.is_exceeded(self.quarantined, self.records)
 
     @property
     def lacks_numbers(self) -> bool:
@@ -54,6 +74,9 @@ class BatchFacts:
             IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in self.unexplained_holes],
             IntegrityCheck.NO_PUBLISHED_OFFSETS: [
                 Offender(each.range, f"of batch {each.batch_id}") for each in self.published
+            ],
+            IntegrityCheck.QUARANTINE_WITHIN_LIMIT: [
+                Offender(each.example, str(each)) for each in self.quarantine.most_frequent if each.example
             ],
             IntegrityCheck.BALANCE_CLOSES: [Offender(each.range) for each in self.balances if not each.is_closed],
         }

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform, load_positions
 from batchledger.planning import check_source, choose_first_positions
+from batchledger.quarantine_content import NOTHING, QuarantineContent
 
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
@@ -84,16 +85,21 @@ class Book:
     positions: tuple[Position, ...] = ()
     open_batch: OpenBatch | None = None
     pause: DecisionRecord | None = None
+    quarantine: QuarantineContent = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineHealth:
-    """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None where they could not be read."""
+    """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None where they could not be read.
+
+    ``quarantine`` is what it has there, whatever its state; nothing where the ledger could not be asked.
+    """
 
     pipeline: str
     state: PipelineState
     detail: str
     threats: Threats | None
+    quarantine: QuarantineContent = NOTHING
 
 
 def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Position], now: datetime) -> Threats:
@@ -129,6 +135,15 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
     """Say how the pipeline stands; what cannot be asked is ``unknown``, with the error, and nothing is raised."""
     name = platform.rules.name
     try:
+        quarantine = platform.ledger.summarise_quarantine(name)
+    except BatchledgerError as error:
+        return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
+    return replace(_survey(platform, now), quarantine=quarantine)
+
+
+def _survey(platform: Platform, now: datetime) -> PipelineHealth:
+    name = platform.rules.name
+    try:
         batch = platform.ledger.find_open_batch(name)
         open_batch = None if batch is None else _open(batch, platform.ledger.find_failure(batch))
         pause = platform.decisions.find_pause(name)
@@ -155,6 +170,16 @@ def judge(
     ``seen`` are earlier looks at the unread records of some partitions; one that was taken at another position says
     nothing any more. Where a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
     """
+    return replace(_judge_book(rules, book, log, seen, now), quarantine=book.quarantine)
+
+
+def _judge_book(
+    rules: PipelineRules,
+    book: Book,
+    log: LogState,
+    seen: Mapping[TopicPartition, PartitionHealth],
+    now: datetime,
+) -> PipelineHealth:
     positions = find_positions(rules, book, log)
     try:
         check_source(rules.name, positions, log, rules.topics)
@@ -197,6 +222,11 @@ def describe_threats(threats: Threats, now: datetime) -> list[str]:
         when = f"in {describe_duration(left)}" if left > timedelta() else "at any moment"
         lines.append(f"{expiring.partition}: the oldest unread record may expire {when}")
     return lines
+
+
+def describe_quarantine(content: QuarantineContent) -> list[str]:
+    """Return a sentence on what is in quarantine, ready to be read; empty when nothing is."""
+    return [f"{content.title}: {'; '.join(content.lines)}"] if content.records else []
 
 
 def describe_duration(duration: timedelta) -> str:

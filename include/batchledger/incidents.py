@@ -29,6 +29,7 @@ class IncidentKind(StrEnum):
     BLOCKED = "blocked"
     BLOCKED_TOO_LONG = "blocked_too_long"
     CHECK_FAILED = "check_failed"
+    QUARANTINED = "quarantined"
     UNREACHABLE = "unreachable"
     LOSS = "loss"
     SOURCE_CHANGED = "source_changed"

@@ -105,7 +105,10 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Batch
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
         unexplained_holes=unexplained_holes,
+        quarantine_limit=rules.quarantine_limit if batch.origin is RecordOrigin.KAFKA else None,
     )
+    if facts.drains:
+        facts = replace(facts, quarantine=platform.evidence.summarise_quarantine(attempt))
     if batch.lane is Lane.REPLAY:
         return facts
     return replace(

@@ -23,6 +23,7 @@ from batchledger.ports import (
     no_crash,
 )
 from batchledger.progress import Reading
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import Deduplication, SequenceRule, SinkMode
 
 
@@ -41,6 +42,7 @@ class PipelineRules:
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
     mode: SinkMode = SinkMode.APPEND
+    quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -15,6 +15,7 @@ from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.partitioning import PartitionField, parse_partition
 from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
 
 _LAKE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
@@ -310,9 +311,15 @@ class SequenceConfig(Section):
 
 
 class QuarantineConfig(Section):
-    """How long records that were set aside are kept; without it for good."""
+    """How long records that were set aside are kept, without it for good; and how much of a batch may be set aside."""
 
-    keep: Annotated[Duration, AfterValidator(_check_keep)]
+    keep: Annotated[Duration, AfterValidator(_check_keep)] | None = None
+    max_share: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @property
+    def limit(self) -> QuarantineLimit:
+        """What an audit needs to know of the section: a share that is named counts from the first record on."""
+        return QuarantineLimit() if self.max_share is None else QuarantineLimit(self.max_share, min_records=1)
 
 
 class AuditConfig(Section):

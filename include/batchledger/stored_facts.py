@@ -6,6 +6,7 @@ from datetime import datetime
 from batchledger.batch import Batch, BatchState
 from batchledger.checking import CheckResult, Outcome
 from batchledger.incidents import Key
+from batchledger.quarantine_content import NOTHING, QuarantineContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,4 @@ class StoredFacts:
     published_at: datetime | None = None
     known_since: datetime | None = None
     open_incidents: tuple[OpenIncident, ...] = ()
+    quarantine: QuarantineContent = NOTHING

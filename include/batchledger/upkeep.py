@@ -82,7 +82,7 @@ def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
             logger.warning("%s is left out: %s", path.stem, error)
     done = []
     for dsn, pipelines in pipelines_by_dsn.items():
-        keeps = {each.name: each.quarantine.keep for each in pipelines if each.quarantine}
+        keeps = {each.name: each.quarantine.keep for each in pipelines if each.quarantine and each.quarantine.keep}
         try:
             kept = tidy(PostgresHousekeeping(dsn, is_dry_run), [each.name for each in pipelines], keeps)
         except BatchledgerError as error:

@@ -66,7 +66,7 @@ def witness(
         testimony.finish(visible, tombstones)
 
 
-def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
+def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]], error: str = "not decodable") -> pa.RecordBatch:
     """Undecodable records as the staging job sets them aside."""
     return pa.RecordBatch.from_pylist(
         [
@@ -78,7 +78,7 @@ def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]]) -> pa.Recor
                 "key": None,
                 "value": b"\x00{poison",
                 "headers": json.dumps([{"key": "trace", "value": "AA=="}]),
-                "error": "not decodable",
+                "error": error,
             }
             for partition, offset in coordinates
         ],

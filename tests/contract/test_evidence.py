@@ -60,7 +60,7 @@ def test_attempts_have_evidence_of_their_own(warehouse: Warehouse) -> None:
     zombie = warehouse.evidence.open(first)
     second = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
     warehouse.evidence.open(second)
-    zombie.write(0, [FIRST], None)
+    life.witness(zombie, 0, [FIRST])
     assert list(warehouse.evidence.summarise(second)) == [WitnessedRange(FIRST, 0, 0)]
 
 

@@ -276,6 +276,7 @@ def test_quarantine_is_kept_as_long_as_the_file_says_and_the_ledger_keeps_that_i
     assert removed(keep_house(poisoned, keep=4 * DAY)).get(Leftover.QUARANTINE) is None
     assert removed(keep_house(poisoned, keep=2 * DAY))[Leftover.QUARANTINE] == 2
     assert [offset for _, offset, _ in poisoned.read_quarantine()] == [12]
+    assert poisoned.ledger.summarise_quarantine(poisoned.pipeline).records == 1
     assert poisoned.prove().holds
     (decision,) = poisoned.read_pipeline_decisions()
     assert (decision.kind, decision.decided_by, decision.reason) == (

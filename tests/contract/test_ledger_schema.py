@@ -127,6 +127,28 @@ def test_target_of_a_table_is_known_by_the_same_oid_after_targets_of_other_kinds
     assert kept == [("a.b", "17")]
 
 
+def test_records_that_were_in_quarantine_before_their_kinds_were_counted_are_counted(empty_database: str) -> None:
+    bring_to(empty_database, "0012")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("insert into batchledger.pipeline (name) values ('orders'), ('clicks')")
+        connection.execute(
+            "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by) "
+            "values ('orders', 'live', 0, 'before'), ('clicks', 'live', 0, 'before')"
+        )
+        connection.execute(
+            'insert into batchledger.quarantine (pipeline, topic, partition, "offset", error, batch_id) '
+            "select name, name, 0, number, 'kind ' || number % 2, id "
+            "from (values ('orders', 1), ('clicks', 2)) p (name, id), generate_series(1, 2 + id) number"
+        )
+    migrate(empty_database)
+    ledger = PostgresLedger(empty_database)
+    found = {name: ledger.summarise_quarantine(name) for name in ("orders", "clicks")}
+    assert {name: [(each.error, each.records) for each in one.most_frequent] for name, one in found.items()} == {
+        "orders": [("kind 1", 2), ("kind 0", 1)],
+        "clicks": [("kind 0", 2), ("kind 1", 2)],
+    }
+
+
 def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:
     assert migrate(empty_database) == (None, NEWEST)
     assert migrate(empty_database) == (NEWEST, NEWEST)

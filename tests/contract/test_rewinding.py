@@ -8,6 +8,7 @@ import pytest
 from batchledger.batch import Decided
 from batchledger.errors import FencedError, PositionConflictError, TargetChangedError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.quarantine_content import NOTHING
 from batchledger.record_rules import Deduplication
 from tests.contract import life
 from tests.contract.decided import assert_proved, record_of, rewind
@@ -106,6 +107,7 @@ def test_truncating_rewind_leaves_nothing_that_a_batch_holds(warehouse: Warehous
     assert record.after == {"epoch": 1, "next_offset": {"orders[0]": 0}, "rows": 0}
     assert life.target_coordinates(store) == []
     assert list(store.read_quarantine()) == []
+    assert store.ledger.summarise_quarantine(store.pipeline) == NOTHING
     assert list(store.decisions.load_held(store.pipeline)) == []
     assert_proved(store)
     life.take_to_published(store, OffsetRange(ORDERS_0, 0, 2), run="run-2")

@@ -1,5 +1,6 @@
 """The Evidence port in memory."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from batchledger.checking import FailedRecord
 from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 
@@ -79,6 +81,21 @@ class MemoryEvidence:
             )
             for each in attempt.batch.ranges
         ]
+
+    def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
+        """See the port."""
+        places = sorted(
+            {(row["error"], row["topic"], row["partition"], row["offset"]) for row in self._held(attempt).quarantined}
+        )
+        counts = Counter(error for error, *_ in places)
+        first = {error: place for error, *place in reversed(places)}
+        return summarise(
+            [
+                ErrorKind(error, count, OffsetRange(TopicPartition(topic, partition), offset, offset + 1))
+                for error, count in counts.items()
+                for topic, partition, offset in [first[error]]
+            ]
+        )
 
     def count_finished(self, attempt: Attempt) -> int:
         """See the port."""

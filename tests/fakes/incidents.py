@@ -21,6 +21,7 @@ from batchledger.incidents import (
 )
 from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredNotification, Tables
+from tests.fakes.stored import summarise_quarantine
 
 
 @dataclass
@@ -41,6 +42,7 @@ class MemoryIncidents:
             live.published_at if live else None,
             min((each.batch.planned_at for each in mine), default=None),
             tuple(_track(tables, each) for each in _list_open(tables, pipeline)),
+            summarise_quarantine(tables, pipeline),
         )
 
     def settle(

@@ -28,6 +28,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, inte
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
+from batchledger.quarantine_content import QuarantineContent
 from batchledger.refusals import closed, fenced_by, outcome_pending
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
@@ -42,6 +43,7 @@ from tests.fakes.stored import (
     require_none_committing,
     require_positions,
     require_running,
+    summarise_quarantine,
 )
 
 
@@ -202,6 +204,10 @@ class MemoryLedger:
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
         return find_quarantined(self.database.committed, pipeline, ranges)
+
+    def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
+        """See the port."""
+        return summarise_quarantine(self.database.committed, pipeline)
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""

@@ -1,5 +1,6 @@
 """What the fakes of ledger, publication and decisions ask of the tables in memory, and do to them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -8,6 +9,7 @@ from batchledger.batch import Batch, BatchState, Decision, DecisionKind, Decisio
 from batchledger.effects import Effect, discarding
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange
+from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
 from batchledger.refusals import outcome_pending, paused_by
 from tests.fakes.database import StoredBatch, Tables
 
@@ -37,6 +39,11 @@ def find_quarantined(
         if owner == pipeline
         and (ranges is None or any(each.partition == partition and offset in each for each in ranges))
     ]
+
+
+def summarise_quarantine(tables: Tables, pipeline: str) -> QuarantineContent:
+    errors = Counter(row["error"] for (owner, _, _), row in tables.quarantine.items() if owner == pipeline)
+    return summarise([ErrorKind(error, records) for error, records in errors.items()])
 
 
 def find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:

@@ -158,6 +158,11 @@ class MemoryAuditor:
             if facts.missing_numbers
             else "",
             IntegrityCheck.NO_REPEATED_NUMBERS: f"{numbers.repeated} numbers repeat" if numbers.repeated else "",
+            IntegrityCheck.QUARANTINE_WITHIN_LIMIT: (
+                f"quarantined: {facts.quarantined} of {facts.records}; {', '.join(facts.quarantine.lines)}"
+                if facts.drains
+                else ""
+            ),
             IntegrityCheck.STAGED_AS_REPORTED: (
                 f"reported {facts.reported}, found {staged}" if staged != facts.reported - facts.set_aside else ""
             ),

@@ -14,6 +14,7 @@ from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
@@ -49,6 +50,7 @@ class World:
     schema: pa.Schema = ROW_SCHEMA
     row_tests: Sequence[RowTest] = ()
     foreign: ForeignStore | None = None
+    quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
 
     @property
     def sink(self) -> MemorySink:
@@ -79,6 +81,7 @@ class World:
             self.delivery,
             self.deduplication,
             self.sequence,
+            quarantine_limit=self.quarantine_limit,
         )
         return Platform(
             rules=rules,

@@ -76,7 +76,7 @@ def test_rows_carry_their_coordinates_and_the_batch_that_published_them(workplac
 
 def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace: Workplace) -> None:
     """S46, S117, S119."""
-    pipeline = workplace.create()
+    pipeline = workplace.create(quarantine={"max_share": 1})
     pipeline.send(10)
     poison = {
         b"not json": "not exactly one JSON object",

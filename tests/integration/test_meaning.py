@@ -81,6 +81,7 @@ def send(pipeline: TestPipeline, values: Sequence[bytes | None], **more: Any) ->
 
 def create(workplace: Workplace, schema: str, config: Mapping[str, str] | None = None, **changes: Any) -> TestPipeline:
     source = {"schema": schema, **changes.pop("source", {})}
+    changes["quarantine"] = {"max_share": 1}
     return workplace.create(partitions=1, topic_config=config, source=source, **changes)
 
 

@@ -18,7 +18,7 @@ from batchledger.errors import BatchBlockedError, ConfigurationError, StagingErr
 from batchledger.incidents import ChannelFailure, IncidentKind
 from batchledger.ledger_audit import find_own
 from batchledger.messages import Links
-from batchledger.offsets import TopicPartition
+from batchledger.offsets import TopicPartition, merge_ranges
 from batchledger.pipeline import Platform
 from batchledger.ports import Channel
 from batchledger.record_rules import SinkMode
@@ -376,3 +376,28 @@ def test_no_payload_and_no_secret_in_what_is_sent_stored_or_logged(
     # The control: it lies where the text of an alert would have come from.
     assert SECRET in repr(committed.failures)
     assert "alert channel ops: the endpoint of ops answered 500" in caplog.text
+
+
+def test_pipeline_that_quarantines_a_record_in_each_batch_is_one_incident_and_told_once(
+    desk: Desk, webhook: Webhook
+) -> None:
+    """For as long as something is in quarantine, however many batches that are."""
+    for batch in range(5):
+        desk.world.produce(ORDERS_0, 3)
+        if batch:
+            desk.world.broker.append(ORDERS_0, SECRET.encode())
+        assert run_batch.run_once(desk.world.process(), f"run-{batch}") is not None
+        desk.report()
+        desk.wait(hours=8)
+    assert desk.open() == [(IncidentKind.QUARANTINED, "")]
+    assert webhook.titles == [f"[batchledger] {PIPELINE}: 1 record in quarantine"]
+    assert webhook.received[0]["severity"] == "warning"
+    assert webhook.received[0]["lines"][0].startswith("1 record: not decodable: ")
+    ledger = desk.world.process().ledger
+    ranges = merge_ranges(each.range for each in ledger.find_quarantined(PIPELINE, None))
+    ledger.drop_quarantined(PIPELINE, ranges, Decision("ana", "never to be read"))
+    desk.report()
+    assert desk.open() == []
+    over = "4 records in quarantine: over after 1 d 8 h, nothing is in quarantine any more"
+    assert webhook.titles[1:] == [f"[batchledger] {PIPELINE}: {over}"]
+    assert SECRET not in repr(webhook.received)

@@ -15,6 +15,7 @@ from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, T
 from batchledger.incidents import Condition, Findings, IncidentKind
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Deadlines
+from batchledger.quarantine_content import ErrorKind, summarise
 from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.row_checks import RowTest
@@ -94,6 +95,25 @@ def test_warning_of_a_published_batch_is_told_under_the_name_of_the_check() -> N
     assert (told.kind, told.subject, told.severity) == (IncidentKind.CHECK_FAILED, NO_NULLS.name, Severity.WARNING)
     assert told.title == "check failed — carrier_not_null"
     assert told.lines == ("batch 17 of orders is published", "carrier_not_null: 7 of 300 rows")
+
+
+def test_records_in_quarantine_are_one_warning_with_the_most_frequent_errors() -> None:
+    content = summarise([ErrorKind(f"column c{number} is no int", 9 - number) for number in range(7)])
+    told = only(find(StoredFacts(quarantine=content)))
+    assert (told.kind, told.subject, told.severity) == (IncidentKind.QUARANTINED, "", Severity.WARNING)
+    assert (told.title, told.command) == ("42 records in quarantine", "batchledger quarantine list orders")
+    assert told.lines[0] == "9 records: column c0 is no int"
+    assert told.lines[-1] == "and 2 more kinds of error"
+    assert told.batch_id is None
+
+
+def test_quarantine_is_looked_at_although_kafka_is_silent_and_its_incident_is_over_when_it_is_empty() -> None:
+    silent = PipelineHealth("orders", PipelineState.UNKNOWN, "no answer", None)
+    key = ("orders", IncidentKind.QUARANTINED, "")
+    found = find(StoredFacts(open_incidents=(OpenIncident(key),)), silent)
+    assert IncidentKind.QUARANTINED in found.looked_for
+    assert key not in found.unknown
+    assert found.endings[key] == "nothing is in quarantine any more"
 
 
 @pytest.mark.parametrize(

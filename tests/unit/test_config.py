@@ -14,6 +14,7 @@ from batchledger.config import read_pipeline_file
 from batchledger.errors import ConfigurationError
 from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import (
     Deduplication,
     DuplicatePolicy,
@@ -80,6 +81,19 @@ def test_quarantine_is_kept_and_the_whole_history_is_audited_unless_the_file_say
     told = read_pipeline_file(write(tmp_path, changed(quarantine={"keep": "90d"}, audit={"newest": 1000})))
     assert told.quarantine is not None
     assert (told.quarantine.keep, told.audit.newest) == (90 * 86400.0, 1000)
+
+
+def test_half_of_twenty_records_may_be_quarantined_and_a_share_in_the_file_counts_from_the_first(
+    tmp_path: Path,
+) -> None:
+    def limit(**quarantine: object) -> QuarantineLimit:
+        content = changed(quarantine=quarantine) if quarantine else GOOD
+        return read_pipeline_file(write(tmp_path, content)).rules.quarantine_limit
+
+    assert limit() == limit(keep="90d") == QuarantineLimit(0.5, 20)
+    for share in (0, 0.25, 1):
+        assert limit(max_share=share) == QuarantineLimit(share, 1)
+    assert read_pipeline_file(write(tmp_path, changed(quarantine={"max_share": 0.1}))).quarantine.keep is None  # type: ignore[union-attr]
 
 
 def test_dedupe_becomes_a_rule_of_the_sink(tmp_path: Path) -> None:
@@ -230,6 +244,11 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(quarantine__keep="59m"),
             "quarantine.keep: '59m': write how long a record is kept in quarantine: 1h or more",
         ),
+        (changed(quarantine__max_share=1.5), "quarantine.max_share: 1.5: Input should be less than or equal to 1"),
+        (changed(quarantine__max_share=-1), "quarantine.max_share: -1: Input should be greater than or equal to 0"),
+        (changed(quarantine__max_share=float("nan")), "quarantine.max_share: nan: Input should be"),
+        (changed(quarantine__max_share="half"), "quarantine.max_share: 'half': Input should be a valid number"),
+        (changed(quarantine__max_share=True), "quarantine.max_share: True: Input should be a valid number"),
         (changed(audit__newest=0), "audit.newest: 0: Input should be greater than or equal to 1"),
         (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),

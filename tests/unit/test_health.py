@@ -8,7 +8,16 @@ import pytest
 
 from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy
-from batchledger.batch import Attempt, Decision, PartitionHealth, PartitionLog, Position, Staged, TopicIdentity
+from batchledger.batch import (
+    Attempt,
+    Decision,
+    LogState,
+    PartitionHealth,
+    PartitionLog,
+    Position,
+    Staged,
+    TopicIdentity,
+)
 from batchledger.decisions import pause, resume
 from batchledger.errors import BatchBlockedError, StagingError
 from batchledger.health import (
@@ -18,6 +27,7 @@ from batchledger.health import (
     PipelineHealth,
     PipelineState,
     describe_duration,
+    describe_quarantine,
     describe_threats,
     find_threats,
     judge,
@@ -26,6 +36,7 @@ from batchledger.health import (
 )
 from batchledger.offsets import TopicPartition
 from batchledger.planning import StartPolicy
+from batchledger.quarantine_content import NOTHING, ErrorKind, summarise
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit
 
@@ -63,6 +74,24 @@ def test_lost_offsets_and_another_topic_are_told_with_their_error(world: World) 
     assert "orders[0] 3..5" in found.detail
     world.broker.delete_topic("orders")
     assert state_of(world) is PipelineState.SOURCE_CHANGED
+
+
+def test_quarantine_is_told_of_a_pipeline_that_has_caught_up_and_of_one_whose_kafka_is_silent(world: World) -> None:
+    world.broker.append(ORDERS_0, b"{", b"{")
+    catch_up(world)
+    found = survey(world.process(), NOW)
+    assert (found.state, found.quarantine.records) == (PipelineState.CAUGHT_UP, 2)
+    (line,) = describe_quarantine(found.quarantine)
+    assert line.startswith("2 records in quarantine: 2 records: not decodable: ")
+    world.broker.delete_topic("orders")
+    assert survey(world.process(), NOW).quarantine == found.quarantine
+    assert describe_quarantine(NOTHING) == []
+
+
+def test_page_tells_of_the_quarantine_of_the_book() -> None:
+    content = summarise([ErrorKind("no JSON", 3)])
+    rules = World().process().rules
+    assert judge(rules, Book(quarantine=content), LogState({}, {}), {}, NOW).quarantine == content
 
 
 def test_blocked_batch_is_named(world: World) -> None:

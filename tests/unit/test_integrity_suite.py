@@ -18,6 +18,7 @@ from batchledger.checks.integrity import IntegrityAuditor
 from batchledger.facts import BatchFacts
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, single_offset
+from batchledger.quarantine_content import ErrorKind, QuarantineLimit, summarise
 
 ORDERS = [OffsetRange(TopicPartition("orders", number), 100, 200) for number in range(3)]
 
@@ -28,7 +29,13 @@ def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> BatchF
     reported = sum(each.staged for each in ranges)
     balances = balance_batch(ranges, holes, has_transform=False)
     return BatchFacts(
-        ranges, balances, reported, positions, is_blocked_by_duplicates=True, numbers=NumberFacts(series=3)
+        ranges,
+        balances,
+        reported,
+        positions,
+        is_blocked_by_duplicates=True,
+        numbers=NumberFacts(series=3),
+        quarantine_limit=QuarantineLimit(),
     )
 
 
@@ -84,6 +91,17 @@ FAULTS = {
     IntegrityCheck.NO_REPEATED_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, repeated=2)),
         "records whose number was seen before: 2",
+    ),
+    IntegrityCheck.QUARANTINE_WITHIN_LIMIT: (
+        replace(
+            facts_of(*(replace(clean(each), staged=40, distinct=40, quarantined=60) for each in ORDERS)),
+            quarantine=summarise([ErrorKind("no JSON", 170, single_offset("orders", 1, 107))]),
+        ),
+        (
+            "too many of the records would be quarantined: 180; 60.0% of 300, while quarantine.max_share is 0.5. "
+            "Correct source.schema, or the producer; where so many are to be expected, raise that share. Kinds of "
+            "error: 1"
+        ),
     ),
     IntegrityCheck.NO_PUBLISHED_OFFSETS: (
         replace(CLEAN, published=(HeldRange(7, OffsetRange(TopicPartition("orders", 2), 90, 105)),)),
@@ -151,9 +169,22 @@ def test_some_records_without_a_number_are_told_and_pass() -> None:
 
 def test_numbers_of_a_batch_without_a_row_do_not_pass_by_accident() -> None:
     unread = facts_of(replace(clean(ORDERS[0]), staged=0, distinct=0, quarantined=100))
-    found = failed(replace(unread, numbers=NumberFacts()))
+    found = failed(replace(unread, numbers=NumberFacts(), quarantine_limit=QuarantineLimit(1)))
     assert {name: each.outcome for name, each in found.items()} == dict.fromkeys(CHECKS_OF_NUMBERS, Outcome.EMPTY)
     assert not any(each.blocks for each in found.values())
+
+
+def test_too_much_quarantine_names_a_record_of_each_kind_and_every_result_tells_the_numbers() -> None:
+    facts = FAULTS[IntegrityCheck.QUARANTINE_WITHIN_LIMIT][0]
+    named = facts.name_offenders()[IntegrityCheck.QUARANTINE_WITHIN_LIMIT]
+    assert list(map(str, named)) == ["orders[1]@107 (170 records: no JSON)"]
+    (found,) = failed(facts).values()
+    assert (found.observed["records"], found.observed["quarantined"], found.observed["max_share"]) == (300, 180, 0.5)
+    assert (found.observed["kinds"], found.observed["most_frequent"]) == (1, {"no JSON": 170})
+    (passed,) = [each for each in IntegrityAuditor().judge(CLEAN) if each.name == found.name]
+    assert (passed.observed["records"], passed.observed["quarantined"]) == (300, 0)
+    of_quarantine = IntegrityAuditor().judge(replace(facts, quarantine_limit=None))
+    assert found.name not in {each.name for each in of_quarantine}
 
 
 def test_pipeline_without_a_sequence_judges_no_numbers() -> None:

@@ -148,6 +148,14 @@ class ExpectNumbersNotToRepeat(ExpectFactToBeZero):
     failure: ClassVar[str] = "records whose number was seen before: {total}"
 
 
+class ExpectQuarantineToStayWithinLimit(ExpectFactToBeZero):
+    """No more of the records are quarantined than quarantine.max_share allows."""
+
+    fact: ClassVar[str] = "quarantined_beyond_limit"
+    check: ClassVar[str] = IntegrityCheck.QUARANTINE_WITHIN_LIMIT
+    failure: ClassVar[str] = "too many of the records would be quarantined: {total}"
+
+
 def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     """Return what a batch with these facts has to meet."""
     chosen: list[type[ExpectFactToBeZero]] = [
@@ -159,6 +167,8 @@ def choose_expectations(facts: BatchFacts) -> list[type[ExpectFactToBeZero]]:
     ]
     if facts.positions is not None:
         chosen += [ExpectRangesToMeetPosition, ExpectOffsetsNotToBePublished]
+    if facts.quarantine_limit is not None:
+        chosen.append(ExpectQuarantineToStayWithinLimit)
     if facts.is_blocked_by_duplicates:
         chosen.append(ExpectMessagesToComeOnce)
     if facts.numbers is not None:

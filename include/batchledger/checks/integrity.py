@@ -12,13 +12,14 @@ from typing import Any
 import pandas as pd
 from great_expectations.core import ExpectationValidationResult
 
-from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck, count_holes, describe_holes
+from batchledger.accounting import CHECKS_OF_BATCH, CHECKS_OF_NUMBERS, IntegrityCheck, count_holes, describe_holes
 from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.checks.judging import judge_table
 from batchledger.facts import BatchFacts
 from batchledger.numbering import describe_numbers
 from batchledger.offsets import count_covered
+from batchledger.quarantine_content import QuarantineLimit
 
 RANGES_SHOWN = 8
 
@@ -64,11 +65,13 @@ def build_facts_table(facts: BatchFacts) -> pd.DataFrame:
             "repeated_messages": each.duplicates - each.known_duplicates,
             "missing_numbers": 0,
             "repeated_numbers": 0,
+            "quarantined_beyond_limit": 0,
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
     ]
     staged = sum(each.staged + each.outside for each in facts.ranges)
     rows[0]["missing_of_reported"] = facts.reported - facts.set_aside - staged
+    rows[0]["quarantined_beyond_limit"] = facts.quarantined if facts.drains else 0
     if facts.numbers is not None:
         rows[0] |= {"missing_numbers": facts.missing_numbers, "repeated_numbers": facts.numbers.repeated}
     return pd.DataFrame(rows)
@@ -87,7 +90,7 @@ def _explain(
         detail = f"{len(table)} {'range' if len(table) == 1 else 'ranges'}: {kind.promise()}"
         return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
     detail = kind.failure.format(total=total)
-    if kind.check not in CHECKS_OF_NUMBERS:
+    if kind.check not in CHECKS_OF_BATCH:
         wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
         detail = f"{detail} (in {', '.join(wrong)})"
     return CheckResult(kind.check, Outcome.FAILED, detail, observed, validation=validation)
@@ -114,9 +117,25 @@ def _annotate(check: CheckResult, facts: BatchFacts) -> CheckResult:
         check = check.with_observed(**asdict(facts.numbers))
         if check.name != IntegrityCheck.NO_MISSING_NUMBERS:
             return check
-        unreadable = sum(each.quarantined for each in facts.ranges) - facts.set_aside
+        unreadable = facts.quarantined - facts.set_aside
         return check.with_note(describe_numbers(facts.numbers, unreadable))
+    if check.name == IntegrityCheck.QUARANTINE_WITHIN_LIMIT and facts.quarantine_limit is not None:
+        return _annotate_quarantine(check, facts, facts.quarantine_limit)
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))
     return check
+
+
+def _annotate_quarantine(check: CheckResult, facts: BatchFacts, limit: QuarantineLimit) -> CheckResult:
+    """Add the share, and of a failure the kinds of error and what may be wrong."""
+    check = check.with_observed(records=facts.records, quarantined=facts.quarantined, max_share=limit.max_share)
+    if check.passed:
+        return check
+    share = facts.quarantined / facts.records
+    kinds = {each.error: each.records for each in facts.quarantine.most_frequent}
+    return check.with_observed(kinds=facts.quarantine.kinds, most_frequent=kinds).with_note(
+        f"{share:.1%} of {facts.records:,}, while quarantine.max_share is {limit.max_share:g}. Correct source.schema, "
+        "or the producer; where so many are to be expected, raise that share. Kinds of error: "
+        f"{facts.quarantine.kinds:,}"
+    )

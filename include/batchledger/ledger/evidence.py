@@ -21,6 +21,7 @@ from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_range
 from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
 
 _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
 _ROWS_AT_ONCE = 1_000
@@ -114,6 +115,17 @@ class PostgresEvidence:
                 WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), *counts)
                 for topic, partition, start, until, *counts in cursor.fetchall()
             ]
+
+    def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
+        """See the port."""
+        with transaction(self.dsn, f"summarise what would be quarantined of {attempt.batch.label}") as cursor:
+            cursor.execute(_about("summarise_staged_quarantine", attempt))
+            return summarise(
+                [
+                    ErrorKind(error, records, OffsetRange(TopicPartition(topic, partition), offset, offset + 1))
+                    for error, records, topic, partition, offset in cursor
+                ]
+            )
 
     def count_finished(self, attempt: Attempt) -> int:
         """See the port."""

@@ -23,8 +23,9 @@ from batchledger.incidents import (
     wait_after,
     wait_before,
 )
-from batchledger.ledger.rows import Cursor, load_batch, load_checks
+from batchledger.ledger.rows import Cursor, load_batch, load_checks, load_quarantine_contents
 from batchledger.ledger.schema import snapshot, transaction
+from batchledger.quarantine_content import NOTHING
 from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
 
 _COLUMNS = (
@@ -57,6 +58,7 @@ class PostgresIncidents:
                 next((published_at for _, lane, published_at, _ in published if lane == Lane.LIVE), None),
                 known[0][0] if known else None,
                 _load_open_incidents(cursor, pipeline),
+                load_quarantine_contents(cursor, [pipeline]).get(pipeline, NOTHING),
             )
 
     def settle(

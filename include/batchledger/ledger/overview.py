@@ -13,8 +13,10 @@ from psycopg.rows import class_row
 from batchledger.batch import BatchState, DecisionRecord, Position, TopicIdentity
 from batchledger.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.health import Book, OpenBatch
+from batchledger.ledger.rows import load_quarantine_contents
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.quarantine_content import NOTHING
 
 HOURS_SHOWN = 24
 # Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
@@ -87,8 +89,14 @@ def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
         for name, topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor:
             where, identity = TopicPartition(topic, partition), TopicIdentity(cluster, topic_id)
             positions[name].append(Position(where, origin, next_offset, identity, *rest))
+        quarantine = load_quarantine_contents(cursor, pipelines)
     return {
-        name: Book(tuple(sorted(found, key=lambda each: each.partition)), open_batches.get(name), pauses.get(name))
+        name: Book(
+            tuple(sorted(found, key=lambda each: each.partition)),
+            open_batches.get(name),
+            pauses.get(name),
+            quarantine.get(name, NOTHING),
+        )
         for name, found in positions.items()
     }
 

@@ -48,6 +48,7 @@ from batchledger.ledger.rows import (
     insert_ranges,
     load_batch,
     load_checks,
+    load_quarantine_contents,
     lock_pipeline,
     read_positions,
     require_none_committing,
@@ -58,6 +59,7 @@ from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merg
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
+from batchledger.quarantine_content import NOTHING, QuarantineContent
 from batchledger.refusals import closed, fenced_by, outcome_pending, paused_by
 
 
@@ -181,6 +183,11 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:
             return find_quarantined(cursor, pipeline, ranges)
+
+    def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
+        """See the port."""
+        with transaction(self.dsn, f"summarise the quarantine of {pipeline}") as cursor:
+            return load_quarantine_contents(cursor, [pipeline]).get(pipeline, NOTHING)
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """See the port."""

@@ -31,6 +31,7 @@ from batchledger.effects import Effect
 from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
+from batchledger.quarantine_content import KINDS_SHOWN, ErrorKind, QuarantineContent
 from batchledger.refusals import outcome_pending
 
 Cursor = psycopg.Cursor[Any]
@@ -236,6 +237,17 @@ def find_quarantined(
         QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
         for topic, partition, offset, size_bytes in cursor
     ]
+
+
+def load_quarantine_contents(cursor: Cursor, pipelines: Sequence[str]) -> dict[str, QuarantineContent]:
+    """Return what each of the pipelines has in quarantine; one that has nothing there is left out."""
+    parameters = {"pipelines": list(pipelines), "limit": KINDS_SHOWN}
+    cursor.execute(read_statement(__package__, "list_quarantine_kinds"), parameters)
+    found: dict[str, QuarantineContent] = {}
+    for pipeline, total, kinds, error, records in cursor:
+        shown = found[pipeline].most_frequent if pipeline in found else ()
+        found[pipeline] = QuarantineContent(total, kinds, (*shown, ErrorKind(error, records)))
+    return found
 
 
 def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:

@@ -8,6 +8,7 @@ from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
 from batchledger.checking import FailedRecord
 from batchledger.offsets import OffsetRange
+from batchledger.quarantine_content import QuarantineContent
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -47,6 +48,12 @@ class Evidence(Protocol):
 
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
         """Return one entry per range of the batch, in their order."""
+
+    def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
+        """Return of what kinds the records are that would be quarantined, each with the first record as an example.
+
+        Reads all of them, so it is asked where a batch is blocked for them.
+        """
 
     def count_finished(self, attempt: Attempt) -> int:
         """Return how many parts of the read came to their end."""

@@ -25,6 +25,7 @@ from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports.checks import RecentBatch
 from batchledger.ports.publication import Publication, Truncate
+from batchledger.quarantine_content import QuarantineContent
 from batchledger.rewind import ResolvedRewind
 
 
@@ -94,6 +95,9 @@ class Ledger(Protocol):
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""
+
+    def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
+        """Return what the pipeline has in quarantine. The cost grows with the kinds of error, not with the records."""
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
         """Remove the records of the ranges from quarantine for good; return how many there were.

@@ -187,6 +187,8 @@ class Rig:
             "sink": _describe_sink(name, sink),
             "delivery": mode,
             "limits": {"max_records": 150},
+            # Poison may be most of a batch.
+            "quarantine": {"max_share": 1},
         }
         (self.home.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(content))
 

@@ -195,7 +195,8 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
     """Return how a pipeline stands; without one of its connections that is not known."""
     name, source, ledgers = config.name, config.source, found.ledgers
     if errors := [ledgers.problems[each] for each in (config.warehouse, source.connection) if each in ledgers.problems]:
-        unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None)
+        quarantine = ledgers.books.get(name, Book()).quarantine
+        unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None, quarantine)
         return Standing(unknown, dsn=ledgers.dsns.get(name))
     book, log = ledgers.books[name], _choose(found.logs[source.connection], source.topics)
     health = judge(config.rules, book, log, found.moments.get(source.connection, {}), found.now)

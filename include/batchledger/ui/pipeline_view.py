@@ -153,7 +153,7 @@ def look_at_state(lookout: Lookout, config: PipelineConfig) -> StateView:
 def _judge(config: PipelineConfig, book: Book, sight: Sight[Source]) -> StateView:
     if sight.value is None:
         reason = sight.error or "Kafka is being asked; its answer follows in a moment."
-        unknown = PipelineHealth(config.name, PipelineState.UNKNOWN, reason, None)
+        unknown = PipelineHealth(config.name, PipelineState.UNKNOWN, reason, None, book.quarantine)
         return StateView(unknown, book.open_batch, book.pause, ())
     source, now = sight.value, datetime.now(UTC)
     health = judge(config.rules, replace(book, positions=source.positions), source.log, source.seen, now)

@@ -22,7 +22,7 @@ from batchledger.database import keep_connections
 from batchledger.decision_display import summarise_changes
 from batchledger.docs.folder import DocsFolder
 from batchledger.errors import ConfigurationError, ServiceUnavailableError, UnknownBatchError
-from batchledger.health import PipelineState, Threats, describe_threats
+from batchledger.health import PipelineState, Threats, describe_quarantine, describe_threats
 from batchledger.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
 from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.printing import BALANCE_LINES
@@ -122,6 +122,7 @@ def _fill_rows(standings: list[Standing]) -> list[dict[str, Any]]:
         threats = each.health.threats
         # The first sentence says what it is; the others are on the page of the pipeline.
         notes = [each.health.detail.partition(". ")[0], *warn(threats, datetime.now(UTC)), *each.notes]
+        notes += describe_quarantine(each.health.quarantine)
         rows.append(
             {
                 "standing": each,
