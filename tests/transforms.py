@@ -13,9 +13,19 @@ def keep_even(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("number") % 2 == 0).withColumn("doubled", F.col("number") * 2)
 
 
+def keep_all(rows: DataFrame) -> DataFrame:
+    """Change nothing."""
+    return rows
+
+
 def forget_offsets(rows: DataFrame) -> DataFrame:
     """Break the contract."""
     return rows.drop("_offset")
+
+
+def with_a_nul(rows: DataFrame) -> DataFrame:
+    """Make of one value a text that PostgreSQL does not know."""
+    return rows.withColumn("message_id", F.when(F.col("number") == 3, F.lit("a\0b")).otherwise(F.col("message_id")))
 
 
 def nothing(rows: DataFrame) -> DataFrame:

@@ -37,6 +37,22 @@ class BatchState(StrEnum):
         return self in (BatchState.AUDITED, BatchState.COMMITTING, BatchState.PUBLISHED)
 
 
+class Step(StrEnum):
+    """What an attempt does with a batch, in this order."""
+
+    STAGE = "stage"
+    AUDIT = "audit"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """The error with which a step of an attempt has ended."""
+
+    step: Step
+    error: str
+
+
 class Lane(StrEnum):
     """``live`` moves the position; ``replay`` publishes old ranges again and never moves it."""
 

@@ -118,10 +118,11 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
             attempts = f"{facts.failures_in_a_row} attempts of {batch.label} in a row have failed"
             lines = (
                 f"{attempts}, the newest in run {batch.attempt_run}",
+                f"the newest error is of its {facts.failed_step} step" if facts.failed_step else "",
                 "the errors are in the output of the command below, and in the tasks' logs",
             )
             title = f"failing — {facts.failures_in_a_row} attempts in a row"
-            yield _of_batch(batch, IncidentKind.FAILING, title, lines)
+            yield _of_batch(batch, IncidentKind.FAILING, title, tuple(filter(None, lines)))
 
 
 def _blocked(facts: BatchFacts) -> Condition:

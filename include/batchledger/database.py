@@ -17,8 +17,17 @@ from psycopg.pq import ExecStatus
 from psycopg.rows import TupleRow
 
 from batchledger.batch import Attempt, HeldRange
-from batchledger.errors import ConfigurationError, OutcomeUnknownError, ServiceUnavailableError, StagingLostError
+from batchledger.errors import (
+    BatchledgerError,
+    ConfigurationError,
+    DatabaseRefusedError,
+    OutcomeUnknownError,
+    RowsRefusedError,
+    ServiceUnavailableError,
+    StagingLostError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.weather import Cause, find_cause
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +51,6 @@ KEEPALIVES = {
 
 STAGING_SCHEMA = "batchledger_staging"
 WRITERS_LEAVE_WITHIN = "2s"
-
-
-# A server that is down or going down, a lost connection, a lock that was waited for too long, a paused transaction.
-_UNAVAILABLE = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    psycopg.errors.IdleInTransactionSessionTimeout,
-)
 
 
 @cache
@@ -142,60 +143,120 @@ def _renew(connection: Connection) -> bool:
         return False
 
 
-@contextmanager
-def translate_errors(action: str) -> Iterator[None]:
-    """Translate what the database says: unavailable, staging gone, ledger not migrated, right missing.
+def cause_of(error: psycopg.Error) -> Cause:
+    """Return what an error is about (``weather``)."""
+    sqlstate = error.diag.sqlstate or error.sqlstate
+    if sqlstate is None:
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        # What the client itself does not send or read is a value.
+        return find_cause(None) if is_lost else Cause.REFUSAL
+    if sqlstate == psycopg.errors.UniqueViolation.sqlstate and error.diag.schema_name == "pg_catalog":
+        # Two transactions have created the same schema or table at once.
+        return Cause.WEATHER
+    return find_cause(sqlstate, is_raised=error.diag.source_function == "exec_stmt_raise")
 
-    Raises ServiceUnavailableError, StagingLostError or ConfigurationError; what is none of these is a mistake of ours.
+
+def _is_staging_gone(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.errors.UndefinedTable) and STAGING_SCHEMA in str(error)
+
+
+@contextmanager
+def translate_errors(action: str, rows: Attempt | None = None) -> Iterator[None]:
+    """Translate what the database says: unavailable, staging gone, ledger not migrated, right missing, refused.
+
+    ``rows``: the attempt whose rows it is about, if it is; what is refused then blocks their batch. Raises
+    ServiceUnavailableError, StagingLostError, ConfigurationError, RowsRefusedError or DatabaseRefusedError.
     """
     try:
         yield
     except psycopg.Error as error:
-        reason = str(error).strip().partition("\n")[0]
-        if isinstance(error, _UNAVAILABLE):
-            raise ServiceUnavailableError(
-                f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
-                "again when the database answers.",
-                action=action,
-            ) from error
-        if isinstance(error, psycopg.errors.UndefinedTable) and STAGING_SCHEMA in reason:
-            raise StagingLostError(
-                f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged "
-                "again.",
-                action=action,
-            ) from error
-        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
-            raise ConfigurationError(
-                f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger "
-                "migrate PIPELINE.",
-                action=action,
-            ) from error
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            raise ConfigurationError(
-                f"could not {action}: {reason}. Grant the right to the user of the warehouse connection.", action=action
-            ) from error
-        raise
+        raise _translate(error, action, rows) from error
+
+
+def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> BatchledgerError:
+    reason = str(error).strip().partition("\n")[0]
+    cause = cause_of(error)
+    if cause is Cause.WEATHER:
+        return ServiceUnavailableError(
+            f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
+            "again when the database answers.",
+            action=action,
+        )
+    if cause is Cause.LIMIT:
+        return ConfigurationError(
+            f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the "
+            "database or of the connection's user ends what takes longer, or needs more: raise it, or let batches be "
+            "smaller (limits.max_records). If a person has ended it, run the step again.",
+            action=action,
+        )
+    if _is_staging_gone(error):
+        return StagingLostError(
+            f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
+            action=action,
+        )
+    return _translate_refusal(error, action, rows, reason)
+
+
+def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, reason: str) -> BatchledgerError:
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+        return ConfigurationError(
+            f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger migrate "
+            "PIPELINE.",
+            action=action,
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return ConfigurationError(
+            f"could not {action}: {reason}. Grant the right to the user of the warehouse connection.", action=action
+        )
+    if rows is not None:
+        return rows_refused("the warehouse database", f"the rows of {rows.batch.label}", reason)
+    return DatabaseRefusedError(
+        f"could not {action}: the warehouse database refuses it: {reason}. Nothing was changed, and trying again "
+        "changes nothing; look at what it names.",
+        action=action,
+    )
+
+
+def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
+    """Say who does not take which rows, and why."""
+    return RowsRefusedError(
+        f"{who} refuses {what}: {reason.strip().partition(chr(10))[0]}. Nothing was published. Alter the table, or "
+        "correct the records in a transform."
+    )
 
 
 @contextmanager
-def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+def handing_over(who: str, what: str) -> Iterator[None]:
+    """Raise RowsRefusedError for what the database says against rows; all else passes as it is."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if cause_of(error) is not Cause.REFUSAL or _is_staging_gone(error):
+            raise
+        raise rows_refused(who, what, error.diag.message_primary or str(error)) from error
+
+
+@contextmanager
+def transaction(dsn: str, action: str, rows: Attempt | None = None) -> Iterator[psycopg.Cursor[Any]]:
     """Run one transaction that has its connection for itself; commit on a normal exit, roll back on any error.
 
-    Raises OutcomeUnknownError when the connection is lost while committing.
+    ``rows`` as for ``translate_errors``. Raises OutcomeUnknownError when the connection is lost while committing.
     """
-    with translate_errors(action), use_connection(dsn) as connection, connection.cursor() as cursor:
+    with translate_errors(action, rows), use_connection(dsn) as connection, connection.cursor() as cursor:
         yield cursor
         commit(connection, action)
 
 
 def commit(connection: psycopg.Connection[Any], action: str) -> None:
-    """Commit; what the database itself refuses then (a deferred constraint) is raised as it is.
+    """Commit; what the database itself refuses then (a deferred constraint or trigger) is raised as it is.
 
     Raises OutcomeUnknownError when it cannot say whether it has committed.
     """
     try:
         connection.commit()
-    except _UNAVAILABLE as error:
+    except psycopg.Error as error:
+        if cause_of(error) is not Cause.WEATHER:
+            raise
         raise OutcomeUnknownError(
             f"the connection was lost in the COMMIT of: {action} ({str(error).strip()}). Whether it was done is looked "
             "up when the database answers again; nothing is done twice.",

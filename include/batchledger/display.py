@@ -249,8 +249,8 @@ def _show_attempts(history: BatchHistory) -> None:
     attempts = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
         outcome = Text(attempt.outcome or "at work, or killed")
-        if attempt.error:
-            outcome.append(f": {attempt.error}")
+        if attempt.failure:
+            outcome.append(f": {attempt.failure}")
         attempts.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
     print_out(attempts)
     checks = new_table("Checks", "", "check", "what was found")

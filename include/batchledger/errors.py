@@ -130,8 +130,16 @@ class TargetChangedError(TargetRefusedError):
     """The target table is not the one that earlier batches were published to, or does not fit the rows."""
 
 
+class RowsRefusedError(TargetRefusedError):
+    """The target, its staging or the ledger beside it does not take a row: the batch waits for a person."""
+
+
 class KeyConflictError(TargetRefusedError):
     """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
+
+
+class DatabaseRefusedError(BatchledgerError):
+    """The database refuses what is not about rows, and would the next time; nothing was written."""
 
 
 class StagingError(BatchledgerError):

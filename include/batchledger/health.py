@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from batchledger import plans
-from batchledger.batch import Batch, BatchState, DecisionRecord, LogState, PartitionHealth, PartitionLog, Position
+from batchledger.batch import (
+    Batch,
+    BatchState,
+    DecisionRecord,
+    LogState,
+    PartitionHealth,
+    PartitionLog,
+    Position,
+    StepFailure,
+)
 from batchledger.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform, load_positions
@@ -66,14 +75,14 @@ class Threats:
 class OpenBatch:
     """The live batch that a pipeline is at.
 
-    ``failure`` is the error with which its newest attempt has ended, ``run`` whose attempt that is. ``is_at_work``: the
-    attempt has not ended, and its run still goes on.
+    ``failure`` is the error with which a step of its newest attempt has ended, ``run`` whose attempt that is.
+    ``is_at_work``: the attempt has not ended, and its run still goes on.
     """
 
     batch_id: int
     label: str
     state: BatchState
-    failure: str | None = None
+    failure: StepFailure | None = None
     run: str | None = None
     is_at_work: bool = False
 
@@ -255,14 +264,15 @@ def _judge(open_batch: OpenBatch | None, threats: Threats, pause: DecisionRecord
     return (PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP), ""
 
 
-def _open(batch: Batch, failure: str | None) -> OpenBatch:
+def _open(batch: Batch, failure: StepFailure | None) -> OpenBatch:
     return OpenBatch(batch.batch_id, batch.label, batch.state, failure, batch.attempt_run)
 
 
-def _describe_failure(batch: OpenBatch, error: str) -> str:
+def _describe_failure(batch: OpenBatch, failure: StepFailure) -> str:
+    error, where = failure.error, f"{batch.label}, {failure.step} step"
     if len(error) <= SHORT_ERROR_CHARACTERS:
-        return f"{batch.label}: {error}"
-    return f"{batch.label}: {error.partition('. ')[0]}. The whole error: batchledger batch {batch.batch_id}"
+        return f"{where}: {error}"
+    return f"{where}: {error.partition('. ')[0]}. The whole error: batchledger batch {batch.batch_id}"
 
 
 def _find_transaction(health: PartitionHealth, position: Position | None, now: datetime) -> OpenTransaction:

@@ -7,6 +7,7 @@ from batchledger.errors import (
     BatchBlockedError,
     BatchledgerError,
     ConfigurationError,
+    DatabaseRefusedError,
     FencedError,
     ServiceUnavailableError,
     TargetRefusedError,
@@ -95,5 +96,5 @@ def drop_staging(platform: Platform, attempt: Attempt) -> None:
     try:
         platform.sink.drop_staging(attempt)
         platform.evidence.drop(attempt)
-    except (ServiceUnavailableError, ConfigurationError, TargetRefusedError) as error:
+    except (ServiceUnavailableError, ConfigurationError, DatabaseRefusedError, TargetRefusedError) as error:
         logger.warning("the staging of %s attempt %d stays: %s", attempt.batch.label, attempt.number, error)

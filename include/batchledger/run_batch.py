@@ -6,17 +6,21 @@ line) and is what later steps are compared with. Crash points are named here and
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin
+from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Step, StepFailure
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
 from batchledger.errors import (
     AuditOutdatedError,
+    BatchBlockedError,
     BatchledgerError,
     FencedError,
     OutcomeUnknownError,
+    RowsRefusedError,
     ServiceUnavailableError,
     StagingLostError,
     TargetRefusedError,
@@ -84,7 +88,10 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         found = platform.ledger.load_batch(batch_id)
         if found.attempt != attempt.number:
             raise fenced_by(found, attempt) from error
-        platform.ledger.mark_failed(attempt, str(error))
+        if isinstance(error, RowsRefusedError):
+            # The next attempt would read the same row.
+            raise _block(platform, attempt, error) from error
+        platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error)))
         raise
     logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
     platform.crash("staged")
@@ -101,7 +108,11 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
     if is_published_by(batch, run) or (is_audited and batch.attempt_run == run):
         return batch
     attempt = own_attempt(platform, batch, run, BatchState.STAGED)
-    batch = judge_attempt(platform, attempt, BatchState.STAGED)
+    with _noting_failure(platform, attempt, Step.AUDIT):
+        try:
+            batch = judge_attempt(platform, attempt, BatchState.STAGED)
+        except TargetRefusedError as error:
+            raise _block(platform, attempt, error) from error
     if batch.state is BatchState.AUDITED and batch.lane is Lane.REPLAY and not batch.is_dry_run:
         _tell_what_would_differ(platform, attempt)
     return batch
@@ -119,7 +130,9 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
         raise never_published(batch)
     if not is_published_by(batch, run):
         expected = BatchState.COMMITTING if batch.state is BatchState.COMMITTING else BatchState.AUDITED
-        return _publish_attempt(platform, own_attempt(platform, batch, run, expected))
+        attempt = own_attempt(platform, batch, run, expected)
+        with _noting_failure(platform, attempt, Step.PUBLISH):
+            return _publish_attempt(platform, attempt)
     if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
         # Whoever committed the position may be about to write the rows from this staging.
         logger.warning(
@@ -159,7 +172,8 @@ def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:
     attempt = platform.ledger.resume_commit(batch.batch_id, run)
     logger.warning("%s attempt %d was committing; its sink is asked first", batch.label, attempt.number)
     try:
-        return _publish_attempt(platform, attempt)
+        with _noting_failure(platform, attempt, Step.PUBLISH):
+            return _publish_attempt(platform, attempt)
     except StagingLostError as error:
         found = platform.ledger.load_batch(batch.batch_id)
         if not (is_of(found, attempt) and found.state is BatchState.AUDITED):
@@ -193,6 +207,24 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
         raise OutcomeUnknownError(f"{batch.label} was committed, but the ledger has it {found.state}; run it again.")
     logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     return _clean_up(platform, found, attempt.run)
+
+
+@contextmanager
+def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterator[None]:
+    """Leave the error with which a step ends on its attempt, where people look for it; the step may be repeated.
+
+    Who was fenced has nothing to do with the attempt any more, and a batch that is blocked says why by its checks.
+    """
+    try:
+        yield
+    except (FencedError, BatchBlockedError):
+        raise
+    except BatchledgerError as error:
+        try:
+            platform.ledger.mark_failed(attempt, StepFailure(step, str(error)))
+        except BatchledgerError as lost:
+            logger.warning("the error of %s is not in the ledger: %s", attempt.batch.label, lost)
+        raise
 
 
 def _can_go_on(found: Batch, error: BatchledgerError) -> bool:

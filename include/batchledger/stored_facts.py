@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from batchledger.batch import Batch, BatchState
+from batchledger.batch import Batch, BatchState, Step
 from batchledger.checking import CheckResult, Outcome
 from batchledger.incidents import Key
 from batchledger.quarantine_content import NOTHING, QuarantineContent
@@ -15,7 +15,8 @@ class BatchFacts:
 
     ``failures_in_a_row`` counts the newest attempts that failed or were superseded, up to the last one that came to a
     result; one that is at work does not count. ``blocked_since`` is when an attempt was blocked last.
-    ``is_accepted`` is whether a person has accepted the judged attempt as it is.
+    ``is_accepted`` is whether a person has accepted the judged attempt as it is, and ``failed_step`` what the newest
+    error that an attempt has left is of.
     """
 
     batch: Batch
@@ -24,6 +25,7 @@ class BatchFacts:
     failures_in_a_row: int = 0
     blocked_since: datetime | None = None
     is_accepted: bool = False
+    failed_step: Step | None = None
 
     @property
     def is_taken_again(self) -> bool:

@@ -222,8 +222,17 @@ def next_offsets(warehouse: Warehouse) -> dict[TopicPartition, int]:
 
 
 def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
-    """Open a second attempt of another run; return what the first one is told then."""
-    second = warehouse.ledger.open_attempt(attempt.batch.batch_id, "run-2")
+    """Let a second attempt, of another run, come as far as the first one has; return what that one is told then.
+
+    In the same state, so that the number of the attempt alone tells them apart.
+    """
+    state = warehouse.ledger.load_batch(attempt.batch.batch_id).state
+    if state is BatchState.PLANNED:
+        second = warehouse.ledger.open_attempt(attempt.batch.batch_id, "run-2")
+    else:
+        second = stage(warehouse, attempt.batch, "run-2")
+    if state is BatchState.AUDITED:
+        audit(warehouse, second)
     return f"attempt {attempt.number} of run run-1 is fenced by attempt {second.number} of run run-2"
 
 

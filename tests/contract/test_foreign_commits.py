@@ -19,6 +19,8 @@ from tests.contract.warehouses import Warehouse
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 
 WAREHOUSES = ("topic", "lake")
+LIST_STAGING = """select relname, relpersistence::text from pg_class
+    where relkind = 'r' and relnamespace = 'batchledger_staging'::regnamespace and relname like %s"""
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,12 @@ def test_failure_does_not_take_back_what_another_run_has_committed_meanwhile(war
         deliver(life.platform(warehouse, sink=with_target(warehouse, fail), ledger=ledger), attempt)
     resume(warehouse, attempt)
     assert_once(warehouse, attempt)
+
+
+def test_everything_that_a_confirmation_needs_is_logged(warehouse: Any) -> None:
+    """ADR 0023: a crash of the database must not empty what the ledger has to confirm a commit from."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with psycopg.connect(warehouse.dsn) as connection:
+        tables = connection.execute(LIST_STAGING, [f"b{attempt.batch.batch_id}\\_%"]).fetchall()
+    assert f"b{attempt.batch.batch_id}_a1_rows" in dict(tables)
+    assert set(dict(tables).values()) == {"p"}

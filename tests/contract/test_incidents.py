@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.batch import BatchState, Decision, DecisionKind
+from batchledger.batch import BatchState, Decision, DecisionKind, Step, StepFailure
 from batchledger.checking import Severity
 from batchledger.incidents import Condition, Event, Findings, IncidentKind, Notification, wait_after
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -179,7 +179,8 @@ def test_failures_are_counted_back_to_the_newest_attempt_that_came_to_a_result(w
         return facts.failures_in_a_row
 
     def fail(run: str) -> None:
-        warehouse.ledger.mark_failed(warehouse.ledger.open_attempt(batch.batch_id, run), "no broker answers")
+        attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
+        warehouse.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "no broker answers"))
 
     fail("run-1")
     fail("run-2")
@@ -191,6 +192,26 @@ def test_failures_are_counted_back_to_the_newest_attempt_that_came_to_a_result(w
     assert failures() == 0
     fail("run-5")
     assert failures() == 2
+
+
+@pytest.mark.parametrize("step", [Step.AUDIT, Step.PUBLISH])
+def test_attempt_of_which_a_later_step_fails_counts_as_failed_until_the_step_succeeds(
+    warehouse: Warehouse, step: Step
+) -> None:
+    def look() -> tuple[int, Step | None]:
+        (facts,) = warehouse.incidents.load_facts(warehouse.pipeline).open_batches
+        return facts.failures_in_a_row, facts.failed_step
+
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    assert look() == (0, None)
+    warehouse.ledger.mark_failed(attempt, StepFailure(step, "no broker answers"))
+    assert look() == (1, step)
+    second = life.stage(warehouse, attempt.batch, "run-2")
+    assert look() == (1, step)
+    warehouse.ledger.mark_failed(second, StepFailure(step, "no broker answers"))
+    assert look() == (2, step)
+    life.audit(warehouse, second)
+    assert look() == (1, step)
 
 
 def test_batch_that_a_person_has_accepted_says_so(warehouse: Warehouse) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane, Position, Staged
+from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane, Position, Staged, Step, StepFailure
 from batchledger.errors import FencedError, PositionConflictError, PredecessorPendingError, UnknownBatchError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
@@ -16,6 +16,8 @@ from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND, fenced
 from tests.contract.warehouses import IDENTITY, Warehouse
 
 NO_BATCH = 9_000_000_000
+DISK_FULL = StepFailure(Step.STAGE, "the disk is full")
+DISK_FULL_AGAIN = StepFailure(Step.PUBLISH, "the disk is full")
 
 
 def test_empty_ledger_knows_nothing_of_a_pipeline(warehouse: Warehouse) -> None:
@@ -140,6 +142,7 @@ def test_i4_superseded_attempt_cannot_record_an_audit(warehouse: Warehouse) -> N
     with pytest.raises(FencedError, match=message):
         life.audit(warehouse, attempt)
     assert list(warehouse.ledger.load_checks(attempt.batch.batch_id)) == []
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.STAGED
 
 
 def test_steps_out_of_order_are_refused(warehouse: Warehouse) -> None:
@@ -191,7 +194,7 @@ def test_s58_batch_that_is_early_is_refused_with_an_error_that_is_worth_a_retry(
 def test_failed_attempt_leaves_the_batch_as_it_is(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     staged = warehouse.ledger.load_batch(attempt.batch.batch_id)
-    warehouse.ledger.mark_failed(attempt, "the disk is full")
+    warehouse.ledger.mark_failed(attempt, DISK_FULL)
     assert warehouse.ledger.load_batch(attempt.batch.batch_id) == staged
     life.audit(warehouse, attempt)
     assert life.publish(warehouse, attempt) == 3
@@ -203,14 +206,69 @@ def test_failure_of_the_newest_attempt_is_found_until_another_one_is_opened(ware
     for number, run in enumerate(("run-1", "run-2"), 1):
         attempt = ledger.open_attempt(batch.batch_id, run)
         assert ledger.find_failure(attempt.batch) is None
-        ledger.mark_failed(attempt, f"failure {number}")
-        ledger.mark_failed(attempt, "something later")
-        assert ledger.find_failure(ledger.load_batch(batch.batch_id)) == f"failure {number}"
+        failure = StepFailure(Step.STAGE, f"failure {number}")
+        ledger.mark_failed(attempt, failure)
+        ledger.mark_failed(attempt, StepFailure(Step.AUDIT, "something later"))
+        assert ledger.find_failure(ledger.load_batch(batch.batch_id)) == failure
+
+
+@pytest.mark.parametrize("step", [Step.AUDIT, Step.PUBLISH])
+def test_step_that_failed_leaves_its_newest_error_and_may_be_repeated_by_its_attempt(
+    warehouse: Warehouse, step: Step
+) -> None:
+    ledger, attempt = warehouse.ledger, life.stage(warehouse, life.store(warehouse, FIRST))
+    for reason in ("the disk is full", "a lock was not given"):
+        ledger.mark_failed(attempt, StepFailure(step, reason))
+    assert ledger.find_failure(ledger.load_batch(attempt.batch.batch_id)) == StepFailure(step, "a lock was not given")
+    life.audit(warehouse, attempt)
+    assert ledger.find_failure(ledger.load_batch(attempt.batch.batch_id)) is None
+    ledger.mark_failed(attempt, DISK_FULL_AGAIN)
+    assert ledger.find_failure(ledger.load_batch(attempt.batch.batch_id)) == DISK_FULL_AGAIN
+    assert life.publish(warehouse, attempt) == 3
+    assert ledger.find_failure(ledger.load_batch(attempt.batch.batch_id)) is None
+
+
+def test_superseded_attempt_leaves_no_error_on_the_one_that_has_fenced_it(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    fenced_by_second_attempt(warehouse, attempt)
+    warehouse.ledger.mark_failed(attempt, DISK_FULL_AGAIN)
+    assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
+
+
+def test_attempt_that_is_blocked_says_why_by_its_checks_and_not_by_an_error(warehouse: Warehouse) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    warehouse.ledger.mark_failed(attempt, DISK_FULL_AGAIN)
+    warehouse.ledger.block(attempt, life.FAILED)
+    warehouse.ledger.mark_failed(attempt, DISK_FULL_AGAIN)
+    assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
+
+
+@pytest.mark.parametrize("state", ["planned", "staged", "audited"])
+def test_batch_whose_rows_are_refused_is_blocked_from_every_state_before_its_publication(
+    warehouse: Warehouse, state: str
+) -> None:
+    batch = life.store(warehouse, FIRST)
+    attempt = (
+        warehouse.ledger.open_attempt(batch.batch_id, "run-1") if state == "planned" else life.stage(warehouse, batch)
+    )
+    if state == "audited":
+        life.audit(warehouse, attempt)
+    assert warehouse.ledger.block(attempt, life.FAILED).state is BatchState.BLOCKED
+    with pytest.raises(FencedError):
+        warehouse.ledger.block(attempt, life.FAILED)
+
+
+def test_i4_superseded_attempt_cannot_block_the_batch(warehouse: Warehouse) -> None:
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    life.stage(warehouse, attempt.batch, "run-2")
+    with pytest.raises(FencedError, match="attempt 2 of run run-2"):
+        warehouse.ledger.block(attempt, life.FAILED)
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.STAGED
 
 
 def test_published_batch_has_no_failure_whatever_was_marked_before(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
-    warehouse.ledger.mark_failed(attempt, "the disk is full")
+    warehouse.ledger.mark_failed(attempt, DISK_FULL)
     life.publish(warehouse, attempt)
     assert warehouse.ledger.find_failure(warehouse.ledger.load_batch(attempt.batch.batch_id)) is None
 

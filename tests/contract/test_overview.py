@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from batchledger.batch import BatchState, DecisionKind, Position
+from batchledger.batch import BatchState, DecisionKind, Position, Step, StepFailure
 from batchledger.coverage import Accounted, find_missing
 from batchledger.database import keep_connections
 from batchledger.health import Book, OpenBatch
@@ -100,8 +100,8 @@ def test_open_batch_of_a_book_says_how_its_newest_attempt_stands(warehouse: Post
     attempt = life.stage(warehouse, batch, "run-1")
     known = OpenBatch(batch.batch_id, batch.label, BatchState.STAGED, run="run-1", is_at_work=True)
     assert book_of(warehouse).open_batch == known
-    warehouse.ledger.mark_failed(attempt, "the disk is full")
-    failed = replace(known, failure="the disk is full", is_at_work=False)
+    warehouse.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "the disk is full"))
+    failed = replace(known, failure=StepFailure(Step.STAGE, "the disk is full"), is_at_work=False)
     assert book_of(warehouse).open_batch == failed
     again = life.stage(warehouse, batch, "run-2")
     assert book_of(warehouse).open_batch == replace(known, run="run-2")

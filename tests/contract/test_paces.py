@@ -1,6 +1,6 @@
 """The contract of the Ledger port: how long batches took, of which the size of the next one is chosen."""
 
-from batchledger.batch import Decision, DecisionKind
+from batchledger.batch import Decision, DecisionKind, Step, StepFailure
 from batchledger.offsets import OffsetRange
 from batchledger.pacing import Pace
 from tests.contract import life
@@ -13,7 +13,7 @@ def test_pace_of_a_batch_is_counted_from_the_opening_of_the_attempt_that_publish
     batch, ledger = life.store(warehouse, FIRST, OTHER), warehouse.ledger
     failed = ledger.open_attempt(batch.batch_id, "run-1")
     warehouse.evidence.open(failed)
-    ledger.mark_failed(failed, "the broker was away for an hour")
+    ledger.mark_failed(failed, StepFailure(Step.STAGE, "the broker was away for an hour"))
     attempt = life.stage(warehouse, batch, "run-2")
     life.audit(warehouse, attempt)
     assert list(ledger.load_paces(warehouse.pipeline, 5)) == []

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from batchledger.accounting import StagedRange, WitnessedRange
 from batchledger.database import transaction
-from batchledger.errors import OutcomeUnknownError, TargetChangedError
+from batchledger.errors import OutcomeUnknownError, RowsRefusedError
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.offsets import OffsetRange, TopicPartition
@@ -49,7 +49,7 @@ def test_check_finds_what_the_target_would_refuse_only_at_commit(warehouse_dsn: 
             connection.execute(sql.SQL(rule).format(target))
         attempt = life.take_to_audited(warehouse, OffsetRange(FIRST.partition, 3, 5))
         with (
-            pytest.raises(TargetChangedError, match="duplicate key"),
+            pytest.raises(RowsRefusedError, match="duplicate key"),
             warehouse.ledger.publication(attempt) as publication,
         ):
             warehouse.sink.check(publication)

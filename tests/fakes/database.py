@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position
+from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position, StepFailure
 from batchledger.comparison import DryRunOutcome
 from batchledger.errors import ServiceUnavailableError
 from batchledger.incidents import Event, Incident
@@ -160,7 +160,7 @@ class Tables:
     positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)
-    failures: dict[AttemptKey, str] = field(default_factory=dict)
+    failures: dict[AttemptKey, StepFailure] = field(default_factory=dict)
     decisions: dict[int, DecisionRecord] = field(default_factory=dict)
     replacements: dict[tuple[int, HeldRange], StoredReplacement] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)

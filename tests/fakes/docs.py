@@ -55,7 +55,7 @@ def history(batch: BatchFigures, checks: Sequence[CheckResult] = (), error: str 
     return BatchHistory(
         batch=Batch(batch.batch_id, "orders", batch.lane, batch.state, 1, "manual__17", (range_,), 0, NOON),
         decisions=(),
-        attempts=[AttemptRecord(1, "manual__17", NOON, NOON, NOON, NOON, "published", error)],
+        attempts=[AttemptRecord(1, "manual__17", NOON, NOON, NOON, NOON, "published", error, error and "publish")],
         ranges=[RangeRecord("orders", 3, 0, batch.offsets, 96, 0, 0, 0, 0, 4, 4, 0, 0, 0, 0)],
         checks=checks,
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from batchledger.batch import Batch, BatchState, DecisionKind, Lane
+from batchledger.batch import Batch, BatchState, DecisionKind, Lane, Step
 from batchledger.checking import permit_publication
 from batchledger.incidents import (
     ChannelFailure,
@@ -163,7 +163,14 @@ def _facts(tables: Tables, stored: StoredBatch) -> BatchFacts:
         _count_failures(tables, batch),
         stored.opened_at if batch.state is BatchState.BLOCKED else None,
         judged is not None and _is_accepted(tables, batch.batch_id, judged),
+        _find_failed_step(tables, batch),
     )
+
+
+def _find_failed_step(tables: Tables, batch: Batch) -> Step | None:
+    numbers = range(batch.attempt, 0, -1)
+    failures = (tables.failures.get((batch.batch_id, number)) for number in numbers)
+    return next((each.step for each in failures if each is not None), None)
 
 
 def _is_accepted(tables: Tables, batch_id: int, attempt: int) -> bool:

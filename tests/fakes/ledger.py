@@ -18,6 +18,8 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     Staged,
+    Step,
+    StepFailure,
     state_after_audit,
 )
 from batchledger.checking import CheckResult, Suite
@@ -280,12 +282,18 @@ class MemoryLedger:
             )
             return Attempt(taken, taken.attempt, run)
 
-    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+    def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
         """See the port."""
+        key = (attempt.batch.batch_id, attempt.number)
         with self.database.transaction() as tables:
-            tables.failures.setdefault((attempt.batch.batch_id, attempt.number), reason)
+            before, found = tables.failures.get(key), find_stored(tables, key[0]).batch
+            has_ended = before is not None and before.step is Step.STAGE
+            checks = tables.checks.get(key, ())
+            was_blocked = bool(checks) and state_after_audit(checks) is BatchState.BLOCKED
+            if not (has_ended or was_blocked or found.attempt != attempt.number or found.state.is_final):
+                tables.failures[key] = failure
 
-    def find_failure(self, batch: Batch) -> str | None:
+    def find_failure(self, batch: Batch) -> StepFailure | None:
         """See the port."""
         return self.database.committed.failures.get((batch.batch_id, batch.attempt))
 
@@ -316,16 +324,19 @@ class MemoryLedger:
             batch = replace(found.batch, state=state_after_audit(checks))
             tables.batches[batch.batch_id] = replace(found, batch=batch, balances=tuple(balances))
             tables.checks[batch.batch_id, attempt.number] = tuple(checks)
+            if batch.state is not BatchState.STAGED:
+                tables.failures.pop((batch.batch_id, attempt.number), None)
             return batch
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
         """See the port."""
         with self.database.transaction() as tables:
-            found = self._own(tables, attempt, BatchState.AUDITED)
+            found = self._own(tables, attempt, BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED)
             key = (attempt.batch.batch_id, attempt.number)
             others = [each for each in tables.checks.get(key, ()) if each.name != refusal.name]
             tables.checks[key] = (*others, refusal)
             tables.batches[key[0]] = replace(found, batch=replace(found.batch, state=BatchState.BLOCKED))
+            tables.failures.pop(key, None)
             return tables.batches[key[0]].batch
 
     def resume_commit(self, batch_id: int, run: str) -> Attempt:
@@ -363,9 +374,9 @@ class MemoryLedger:
             self._lose_connection(CommitFault.BEFORE, attempt)
         self._lose_connection(CommitFault.AFTER, attempt)
 
-    def _own(self, tables: Tables, attempt: Attempt, expected: BatchState) -> StoredBatch:
+    def _own(self, tables: Tables, attempt: Attempt, *expected: BatchState) -> StoredBatch:
         found = find_stored(tables, attempt.batch.batch_id)
-        is_fenced = found.batch.attempt != attempt.number or found.batch.state is not expected
+        is_fenced = found.batch.attempt != attempt.number or found.batch.state not in expected
         if is_fenced and Protection.ATTEMPTS_FENCED in self.protections:
             raise fenced_by(found.batch, attempt)
         return found

@@ -28,16 +28,21 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def pipeline(workplace: Workplace, server: Server, monkeypatch: pytest.MonkeyPatch) -> TestPipeline:
-    """Thirty records wait to be published into the database of this module."""
+def connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the database of this module is reached; pipelines know it by the name ``CONNECTION``."""
     credentials = Credentials.of(server.home)
     connection = {
         "conn_type": "postgres", "host": "127.0.0.1", "port": server.ports.postgres, "login": DATABASE_USER,
         "password": credentials.database_password, "schema": WAREHOUSE_DATABASE,
     }  # fmt: skip
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", json.dumps(connection))
-    dsn = connection_string(server.ports, credentials, WAREHOUSE_DATABASE)
-    pipeline = replace(workplace, dsn=dsn).create(sink={"connection": CONNECTION})
+    return connection_string(server.ports, credentials, WAREHOUSE_DATABASE)
+
+
+@pytest.fixture
+def pipeline(workplace: Workplace, connection: str) -> TestPipeline:
+    """Thirty records wait to be published into the database of this module."""
+    pipeline = replace(workplace, dsn=connection).create(sink={"connection": CONNECTION})
     pipeline.send(30)
     return pipeline
 
@@ -67,6 +72,36 @@ def test_database_that_goes_away_leaves_the_batch_resumable(
     run_batch.run_once(pipeline.platform(), "next")
     assert pipeline.query("select state from batchledger.batch where pipeline = %s", pipeline.name) == [("published",)]
     assert run_batch.run_once(pipeline.platform(), "after") is None
+    pipeline.assert_exact()
+
+
+def test_s113_database_that_crashes_after_a_topic_was_written_to_confirms_it_from_what_was_staged(
+    workplace: Workplace, server: Server, connection: str
+) -> None:
+    """What a sink has committed by itself must be there after a crash, or the ledger could never confirm it."""
+    pipeline = replace(workplace, dsn=connection).create(into="topic", ledger=CONNECTION)
+    pipeline.send(30)
+    crash = Interrupt("sink_committed", server.kill)
+    with contextlib.suppress(BatchledgerError):
+        run_batch.run_once(pipeline.platform(crash=crash), "disturbed")
+    assert crash.has_acted
+    with contextlib.suppress(BatchledgerError):
+        run_batch.run_once(pipeline.platform(), "next")
+    assert pipeline.query("select state from batchledger.batch where pipeline = %s", pipeline.name) == [("published",)]
+    pipeline.assert_exact()
+
+
+def test_s113_evidence_outlives_a_crash_of_the_database(pipeline: TestPipeline, server: Server) -> None:
+    """The run goes on with what its attempt has witnessed: records that nobody could decode are no holes."""
+    run_batch.run_once(pipeline.platform(), "before")
+    pipeline.send_raw([(0, b"no json"), (1, b"no json")])
+    batch = plans.plan(pipeline.platform(), "run")
+    assert batch is not None
+    run_batch.stage(pipeline.platform(), batch.batch_id, "run")
+    server.kill()
+    run_batch.audit(pipeline.platform(), batch.batch_id, "run")
+    assert run_batch.publish(pipeline.platform(), batch.batch_id, "run").attempt == 1
+    assert pipeline.query("select count(*) from batchledger.quarantine where pipeline = %s", pipeline.name) == [(2,)]
     pipeline.assert_exact()
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -355,6 +356,43 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
     run_batch.run_once(pipeline.platform(), "by a person", refused.value.fields["batch_id"])
     assert pipeline.count_target_rows() == 11
     assert verify_pipeline(pipeline.config).holds
+
+
+@pytest.mark.parametrize("into", ["table", "topic"])
+def test_row_that_staging_itself_refuses_blocks_the_batch_and_is_not_read_again(
+    workplace: Workplace, into: str
+) -> None:
+    """The task in Spark that meets it says so, and all the tries of it would meet it again."""
+    pipeline = workplace.create(into=into, transform="tests.transforms:with_a_nul")
+    pipeline.send(10)
+    for run in ("first", "second"):
+        with pytest.raises(BatchBlockedError, match=r"accepted_by_target: staging table .* refuses a row: invalid"):
+            run_batch.run_once(pipeline.platform(), run)
+    (attempt,) = pipeline.query(
+        "select number, outcome, error from batchledger.attempt join batchledger.batch using (batch_id) "
+        "where pipeline = %s",
+        pipeline.name,
+    )
+    assert attempt == (1, "blocked", None)
+    assert pipeline.list_staging() == []
+    pipeline.path.write_text(pipeline.path.read_text().replace("with_a_nul", "keep_all"))
+    (batch_id,) = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)[0]
+    run_batch.run_once(pipeline.platform(), "by a person", batch_id)
+    pipeline.assert_exact()
+
+
+def test_row_that_an_index_of_the_target_does_not_take_blocks_the_batch(workplace: Workplace) -> None:
+    """PostgreSQL's class 54, which its driver has among the errors of operation."""
+    pipeline = workplace.create()
+    pipeline.send(10)
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f'create index on "{pipeline.name}_target" (message_id)')
+    pipeline.send_raw([(0, json.dumps({"message_id": os.urandom(6_000).hex()}).encode())])
+    for run in ("second", "third"):
+        with pytest.raises(BatchBlockedError, match=r"accepted_by_target: table .* refuses the rows .*: index row"):
+            run_batch.run_once(pipeline.platform(), run)
+    assert pipeline.count_target_rows() == 10
 
 
 def test_batch_that_the_table_refuses_is_accepted_once_it_was_altered_and_not_before(workplace: Workplace) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from batchledger import decisions, plans, run_batch
-from batchledger.batch import Decision
+from batchledger.batch import Decision, Step, StepFailure
 from batchledger.coverage import Kind
 from batchledger.errors import BatchBlockedError
 from batchledger.health import PipelineState
@@ -84,7 +84,8 @@ def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_nobody_else(work
     platform = pipeline.platform()
     failed = plans.plan(platform, "manual__1")
     assert failed is not None
-    platform.ledger.mark_failed(platform.ledger.open_attempt(failed.batch_id, "manual__1"), "refused: secret error")
+    attempt = platform.ledger.open_attempt(failed.batch_id, "manual__1")
+    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "refused: secret error"))
     pages = (f"/batches/{with_quarantine}", f"/batches/{failed.batch_id}", "", "/decisions", "/progress/manual__1")
     seen = {
         user.user_id: "".join(desk.get(f"/{pipeline.name}{each}", user).text for each in pages)

@@ -16,7 +16,7 @@ def attempt(
 ) -> AttemptRecord:
     """An attempt opened at noon; the numbers are seconds after it."""
     moments = [None if each is None else NOON + timedelta(seconds=each) for each in (staged, audited, ended)]
-    return AttemptRecord(1, "run", NOON, *moments, outcome, None)
+    return AttemptRecord(1, "run", NOON, *moments, outcome, None, None)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import BatchState, DeliveryMode
+from batchledger import plans, run_batch
+from batchledger.batch import BatchState, Decision, DeliveryMode
 from batchledger.errors import BatchBlockedError, OutcomeUnknownError, RowsLostError, StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.replay import Replay
 from tests.fakes.crash import (
     CrashOnce,
     Interrupt,
@@ -193,6 +194,23 @@ def test_s111_at_most_once_moves_no_position_for_a_target_that_is_another_one(wo
         with pytest.raises(BatchBlockedError, match="another target"):
             run_batch.run_once(world.process(), run)
     assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 10
+
+
+def test_sleeper_of_at_most_once_does_not_write_what_a_replay_has_published_in_between(world: World) -> None:
+    """It has moved the position and lost its breath; the rows that a person has published since are all there are."""
+    world.delivery = DeliveryMode.AT_MOST_ONCE
+
+    def replay() -> None:
+        platform = world.process()
+        ranges = platform.ledger.load_batch(1).ranges
+        batch = plans.plan_replay(platform, Replay(ranges), "again", Decision("ana@host", "rows are missing"), "key")
+        assert batch is not None
+        run_batch.take_through(platform, batch.batch_id, "again")
+
+    sleeper = world.process(crash=Interrupt("between_commits", replay))
+    with pytest.raises(RowsLostError, match="a replay has published offsets of it again in the meantime"):
+        run_batch.run_once(sleeper, "run-1")
+    assert world.times_published() == Counter(world.records())
 
 
 @pytest.mark.parametrize("delivery", DeliveryMode)

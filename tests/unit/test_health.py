@@ -137,7 +137,7 @@ def test_pipeline_whose_newest_attempt_failed_is_failing_with_the_error_until_a_
     fail_at_staging(world, "the disk is full. Nothing is visible.")
     found = survey(world.process(), NOW)
     assert found.state is PipelineState.FAILING
-    assert found.detail == "batch 1 of orders_copy: the disk is full. Nothing is visible."
+    assert found.detail == "batch 1 of orders_copy, stage step: the disk is full. Nothing is visible."
     assert found.threats is not None
     assert found.threats.unread_records == 6
     catch_up(world)
@@ -147,7 +147,7 @@ def test_pipeline_whose_newest_attempt_failed_is_failing_with_the_error_until_a_
 def test_long_error_of_a_failing_pipeline_is_told_by_its_first_sentence(world: World) -> None:
     fail_at_staging(world, "the disk /data is full. " + "It has 3.5 TB. " * 20)
     assert survey(world.process(), NOW).detail == (
-        "batch 1 of orders_copy: the disk /data is full. The whole error: batchledger batch 1"
+        "batch 1 of orders_copy, stage step: the disk /data is full. The whole error: batchledger batch 1"
     )
 
 

@@ -3,12 +3,14 @@
 import sys
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
+from sqlalchemy.exc import DataError, OperationalError
 
 from batchledger.connections import Connection, lake_catalog
-from batchledger.errors import ConfigurationError
-from batchledger.iceberg.catalog import LakeCatalog, spark_settings
+from batchledger.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+from batchledger.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
 from batchledger.iceberg.files import without_login
 from batchledger.iceberg.table import IcebergTable
 
@@ -164,3 +166,18 @@ def test_tasks_get_by_what_files_are_opened_and_what_is_lent_and_nothing_else_of
     lent = {"s3.secret-access-key": "lent", "token": "lent", "write.format.default": "parquet"}
     found = without_login({**files, **logins, **lent, "auth.manager": object()}, {**files, **logins})
     assert found == {**files, **lent}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (DataError("insert", {}, psycopg.errors.StringDataRightTruncation("value too long")), TargetChangedError),
+        (OperationalError("insert", {}, psycopg.errors.AdminShutdown("going down")), ServiceUnavailableError),
+    ],
+    ids=["too long", "down"],
+)
+def test_value_that_the_database_of_a_catalog_does_not_take_is_no_database_that_is_down(
+    error: Exception, expected: type[BatchledgerError]
+) -> None:
+    with pytest.raises(expected), translate_errors("write", "orders"):
+        raise error

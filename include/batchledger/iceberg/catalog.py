@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
 )
 from requests import RequestException
 from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from batchledger.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 from batchledger.iceberg.rest import BoundedRestCatalog
@@ -117,7 +117,7 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
         ) from error
     except RequestException as error:
         raise _unavailable(doing, table, error) from error
-    except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+    except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError, DataError) as error:
         raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", table=table) from error
     except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
         raise _unavailable(doing, table, error) from error

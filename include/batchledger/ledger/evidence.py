@@ -17,7 +17,14 @@ from psycopg import sql
 from batchledger.accounting import WitnessedRange
 from batchledger.batch import Attempt, Batch
 from batchledger.checking import FailedRecord
-from batchledger.database import STAGING_SCHEMA, drop_staging_tables, read_ranges, read_statement, transaction
+from batchledger.database import (
+    STAGING_SCHEMA,
+    drop_staging_tables,
+    handing_over,
+    read_ranges,
+    read_statement,
+    transaction,
+)
 from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
@@ -48,7 +55,7 @@ class PostgresEvidenceWriter:
     @contextmanager
     def open(self, reader: int) -> Iterator["PostgresTestimony"]:
         """See the port. A task that sets nothing aside opens no connection before its end."""
-        with ExitStack() as stack:
+        with handing_over(f"the evidence in {self.quarantine}", "a record"), ExitStack() as stack:
             yield PostgresTestimony(self, reader, stack)
 
 
@@ -162,7 +169,7 @@ class PostgresEvidence:
         missing = failed_by_place.keys() - set(zip(*places.values(), strict=True))
         if missing:
             return merge_ranges(failed_by_place[each].range for each in missing)
-        with transaction(self.dsn, f"set records of {attempt.batch.label} aside") as cursor:
+        with transaction(self.dsn, f"set records of {attempt.batch.label} aside", attempt) as cursor:
             # Otherwise a twin could insert the same at the same time.
             cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(quarantine_table(attempt)))
             cursor.execute(

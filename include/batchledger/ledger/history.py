@@ -59,6 +59,12 @@ class AttemptRecord:
     ended_at: datetime | None
     outcome: str | None
     error: str | None
+    failed_step: str | None
+
+    @property
+    def failure(self) -> str | None:
+        """The error of one of its steps, with the step."""
+        return None if self.error is None else f"{self.failed_step} step: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +181,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
         attempts.execute(
-            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error from batchledger.attempt "
-            "where batch_id = %s order by number",
+            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error, failed_step "
+            "from batchledger.attempt where batch_id = %s order by number",
             [batch_id],
         )
         ranges = cursor.connection.cursor(row_factory=class_row(RangeRecord))

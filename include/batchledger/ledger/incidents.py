@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from batchledger.batch import BatchState, Lane
+from batchledger.batch import BatchState, Lane, Step
 from batchledger.checking import Severity
 from batchledger.database import read_statement
 from batchledger.incidents import (
@@ -45,8 +45,16 @@ class PostgresIncidents:
         with snapshot(self.dsn, f"look at the batches of {pipeline}") as cursor:
             cursor.execute(read_statement(__package__, "list_open_batches"), {"pipeline": pipeline})
             open_batches = [
-                BatchFacts(load_batch(cursor, batch_id), tuple(load_checks(cursor, batch_id, judged)), judged, *rest)
-                for batch_id, judged, *rest in cursor.fetchall()
+                BatchFacts(
+                    load_batch(cursor, batch_id),
+                    tuple(load_checks(cursor, batch_id, judged)),
+                    judged,
+                    failures,
+                    blocked_since,
+                    is_accepted,
+                    None if step is None else Step(step),
+                )
+                for batch_id, judged, failures, blocked_since, is_accepted, step in cursor.fetchall()
             ]
             cursor.execute(read_statement(__package__, "find_newest_published"), {"pipeline": pipeline})
             published = cursor.fetchall()

@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.rows import class_row
 
-from batchledger.batch import BatchState, DecisionRecord, Position, TopicIdentity
+from batchledger.batch import BatchState, DecisionRecord, Position, Step, StepFailure, TopicIdentity
 from batchledger.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.health import Book, OpenBatch
 from batchledger.ledger.rows import load_quarantine_contents
@@ -77,8 +77,15 @@ def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
         pauses = {row[2]: DecisionRecord(*row) for row in cursor}
         cursor.execute(read_statement(__package__, "list_attempts_at_work"), [list(pipelines)])
         open_batches = {
-            name: OpenBatch(batch_id, f"batch {batch_id} of {name}", BatchState(state), error, run, is_at_work)
-            for name, batch_id, state, run, is_at_work, error in cursor
+            name: OpenBatch(
+                batch_id,
+                f"batch {batch_id} of {name}",
+                BatchState(state),
+                None if step is None else StepFailure(Step(step), error),
+                run,
+                is_at_work,
+            )
+            for name, batch_id, state, run, is_at_work, step, error in cursor
         }
         cursor.execute(
             "select pipeline, topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, "

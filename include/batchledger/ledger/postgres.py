@@ -7,7 +7,7 @@ no decisions: which ranges to take and whether facts are good is decided in the 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -23,6 +23,8 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     Staged,
+    Step,
+    StepFailure,
     state_after_audit,
 )
 from batchledger.checking import CheckResult
@@ -33,7 +35,13 @@ from batchledger.database import (
     read_statement,
 )
 from batchledger.effects import dropping, leaving_out
-from batchledger.ledger.publication import PostgresPublication, discard_batch, end_attempt, open_publication
+from batchledger.ledger.publication import (
+    PostgresPublication,
+    discard_batch,
+    end_attempt,
+    forget_failure,
+    open_publication,
+)
 from batchledger.ledger.rows import (
     Cursor,
     await_publications,
@@ -252,20 +260,21 @@ class PostgresLedger:
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
 
-    def mark_failed(self, attempt: Attempt, reason: str) -> None:
+    def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
         """See the port."""
+        parameters = {"batch_id": attempt.batch.batch_id, "number": attempt.number, **asdict(failure)}
         with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
-            end_attempt(cursor, attempt, "failed", reason)
+            cursor.execute(read_statement(__package__, "record_failure"), parameters)
 
-    def find_failure(self, batch: Batch) -> str | None:
+    def find_failure(self, batch: Batch) -> StepFailure | None:
         """See the port."""
         with transaction(self.dsn, f"look whether {batch.label} failed") as cursor:
             cursor.execute(
-                "select error from batchledger.attempt where batch_id = %s and number = %s and outcome = 'failed'",
+                "select failed_step, error from batchledger.attempt "
+                "where batch_id = %s and number = %s and error is not null",
                 [batch.batch_id, batch.attempt],
             )
-            row = cursor.fetchone()
-            return row[0] if row else None
+            return next((StepFailure(Step(step), error) for step, error in cursor), None)
 
     def load_reported_rows(self, attempt: Attempt) -> int:
         """See the port."""
@@ -303,6 +312,7 @@ class PostgresLedger:
             insert_checks(cursor, attempt, checks)
             if state is not BatchState.STAGED:
                 _stamp_attempt(cursor, attempt, "audited_at")
+                forget_failure(cursor, attempt)
             if state is BatchState.BLOCKED:
                 end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, batch_id)
@@ -312,7 +322,7 @@ class PostgresLedger:
         with transaction(self.dsn, f"block {attempt.batch.label}") as cursor:
             cursor.execute(
                 "update batchledger.batch set state = 'blocked' "
-                "where batch_id = %s and attempt = %s and state = 'audited'",
+                "where batch_id = %s and attempt = %s and state in ('planned', 'staged', 'audited')",
                 [attempt.batch.batch_id, attempt.number],
             )
             _require_one(cursor, attempt)

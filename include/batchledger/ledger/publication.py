@@ -236,12 +236,25 @@ class PostgresPublication:
             return int(cursor.fetchall()[0][0])
 
 
-def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str, error: str | None = None) -> None:
-    """Record how an attempt ended, unless it had ended before; publishing ends it whatever came before."""
+def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:
+    """Record how an attempt ended, unless it had ended before; publishing ends it whatever came before.
+
+    What a step of it had failed with is told only of one that was superseded.
+    """
     cursor.execute(
-        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %(outcome)s, error = %(error)s "
+        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %(outcome)s "
         "where batch_id = %(batch_id)s and number = %(number)s and (outcome is null or %(outcome)s = 'published')",
-        {"outcome": outcome, "error": error, "batch_id": attempt.batch.batch_id, "number": attempt.number},
+        {"outcome": outcome, "batch_id": attempt.batch.batch_id, "number": attempt.number},
+    )
+    if cursor.rowcount == 1 and outcome != "fenced":
+        forget_failure(cursor, attempt)
+
+
+def forget_failure(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    """Take the error of a step from its attempt, which has gone on since."""
+    cursor.execute(
+        "update batchledger.attempt set error = null, failed_step = null where batch_id = %s and number = %s",
+        [attempt.batch.batch_id, attempt.number],
     )
 
 
@@ -260,7 +273,7 @@ def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision)
 @contextmanager
 def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterator[PostgresPublication]:
     """Open the publishing transaction of an attempt that is in the ``expected`` state; see the Ledger port."""
-    with translate_errors(f"publish {attempt.batch.label}"), use_connection(dsn) as connection:
+    with translate_errors(f"publish {attempt.batch.label}", attempt), use_connection(dsn) as connection:
         cursor = connection.cursor()
         _queue_for_publishing(cursor, attempt.batch)
         cursor.execute(
@@ -274,7 +287,7 @@ def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterat
             raise fenced_by(found, attempt)
         require_none_committing(cursor, attempt.batch.pipeline, attempt.batch.batch_id)
         yield PostgresPublication(connection, attempt)
-        _commit(connection, attempt)
+        commit(connection, f"publish {attempt.batch.label}")
 
 
 def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
@@ -288,14 +301,3 @@ def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
         name = f"batchledger {line} of {batch.pipeline}"
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
     lock_pipeline(cursor, batch.pipeline)
-
-
-def _commit(connection: psycopg.Connection[Any], attempt: Attempt) -> None:
-    try:
-        commit(connection, f"publish {attempt.batch.label}")
-    except psycopg.IntegrityError as error:
-        raise TargetChangedError(
-            f"the target refuses the rows of {attempt.batch.label} at commit: {error.diag.message_primary}. Nothing "
-            "was published.",
-            batch_id=attempt.batch.batch_id,
-        ) from error

@@ -17,6 +17,7 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     Staged,
+    StepFailure,
 )
 from batchledger.checking import CheckResult
 from batchledger.comparison import DryRunOutcome
@@ -129,11 +130,15 @@ class Ledger(Protocol):
         committing.
         """
 
-    def mark_failed(self, attempt: Attempt, reason: str) -> None:
-        """Record why an attempt ended; the batch stays as it is. Does nothing to an attempt that has ended already."""
+    def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
+        """Record with which error a step has ended; the batch stays as it is.
 
-    def find_failure(self, batch: Batch) -> str | None:
-        """Return the reason with which the newest attempt of the batch was marked failed; None when it was not."""
+        A stage step that failed ends its attempt. An audit or a publication may be repeated by the same attempt: its
+        newest error is kept until a step succeeds. Does nothing to an attempt that has ended already.
+        """
+
+    def find_failure(self, batch: Batch) -> StepFailure | None:
+        """Return what the newest attempt of the batch was marked failed with, unless it has gone on since."""
 
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """Record that staging is complete and sealed. Raises FencedError."""
@@ -158,9 +163,9 @@ class Ledger(Protocol):
         """
 
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
-        """Let the audited batch wait for a person, because of what became known only after its audit.
+        """Let the batch wait for a person, because its target, or the staging before it, does not take its rows.
 
-        Raises FencedError when the batch is not audited, or is another attempt's.
+        Raises FencedError when the batch is neither planned nor staged nor audited, or is another attempt's.
         """
 
     def resume_commit(self, batch_id: int, run: str) -> Attempt:

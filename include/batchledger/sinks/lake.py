@@ -171,7 +171,7 @@ class LakeSink(PostgresStaging):
         super().seal_staging(attempt, accepted_tasks)
         manifests, rows = self._seal_list(attempt, accepted_tasks)
         self.table.stage(attempt, manifests)
-        with transaction(self.dsn, f"read the rows of {attempt.batch.label} back") as cursor:
+        with transaction(self.dsn, f"read the rows of {attempt.batch.label} back", attempt) as cursor:
             columns = [each for each in self.staged_columns(cursor, attempt) if each != DELETED_COLUMN]
             found = copy_batches(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
         if found != rows:
@@ -246,7 +246,7 @@ class LakeSink(PostgresStaging):
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
         """See the port."""
-        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
             cursor.execute("set local work_mem = '256MB'")
             types = self.staged_columns(cursor, attempt)
             row_columns = list(types)
@@ -306,14 +306,7 @@ class LakeSink(PostgresStaging):
             else:
                 self._lay_out(cursor, attempt, ())
                 known = [each for each in columns if each in (*self._kept, DELETED_COLUMN)]
-                try:
-                    moved = self._held.updates.apply(cursor, attempt, rows.missing, known)
-                except psycopg.IntegrityError as error:
-                    raise TargetChangedError(
-                        f"{self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing "
-                        "was published.",
-                        batch_id=attempt.batch.batch_id,
-                    ) from error
+                moved = self._held.updates.apply(cursor, attempt, rows.missing, known)
                 cursor.execute(
                     "create temporary table batchledger_added on commit drop as "
                     "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
@@ -386,7 +379,7 @@ class LakeSink(PostgresStaging):
     def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> tuple[list[str], int]:
         """Return the lists of the accepted tasks and how many rows they name; no task can add one any more (S75)."""
         prefix = table_prefix(attempt)
-        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}") as cursor:
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
             cursor.execute(
                 sql.SQL("alter table {} rename to {}").format(
                     sql.Identifier(STAGING_SCHEMA, f"{prefix}_files"), sql.Identifier(f"{prefix}_listed")

@@ -24,12 +24,13 @@ from batchledger.ports import Publication, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.sinks.compare import Shadow
 from batchledger.sinks.deduplication import AcceptedRows
-from batchledger.sinks.postgres_staging import PostgresStaging, require_audited
+from batchledger.sinks.postgres_staging import PostgresStaging, count_staged, require_audited
 from batchledger.sinks.staging import (
     join_names,
     read_sql,
     rows_table,
 )
+from batchledger.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.sinks.target import PostgresTarget
 from batchledger.sinks.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
 
@@ -89,7 +90,7 @@ class PostgresSink(PostgresStaging):
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
         """See the port."""
-        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}") as cursor:
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
             cursor.execute("set local work_mem = '256MB'")
             row_columns = list(self.staged_columns(cursor, attempt))
             columns = self._target.read_columns(cursor)
@@ -100,11 +101,9 @@ class PostgresSink(PostgresStaging):
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
-            try:
+            with self._target.taking(attempt):
                 shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates)
                 comparison = shadow.compare(cursor, attempt, limit)
-            except psycopg.DataError as error:
-                raise self._target.refused(attempt, error) from error
             cursor.connection.rollback()
             return comparison
 
@@ -119,10 +118,8 @@ class PostgresSink(PostgresStaging):
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
             self.publish(publication)
-            try:
+            with self._target.taking(publication.attempt):
                 publication.connection.execute("set constraints all immediate")
-            except psycopg.IntegrityError as error:
-                raise self._target.refused(publication.attempt, error) from error
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
@@ -131,11 +128,13 @@ class PostgresSink(PostgresStaging):
             if not self._target.read_columns(cursor):
                 return [0] * len(replaced)
             rules = [each for each in (self.deduplication, self.upsert) if each is not None]
-            try:
+            with self._target.taking(attempt):
                 key_columns = [column for each in rules for column in each.key]
+                # A row that is hidden would stay: with this, PostgreSQL says so.
+                cursor.execute("set local row_security = off")
                 withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
-            except psycopg.ProgrammingError as error:
-                raise self._target.refused(attempt, error) from error
+                cursor.execute("set local row_security = on")
+                require_withdrawn(cursor, self._target.identifier, self.name, attempt)
             if self.message_keys is not None:
                 self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
             if self._target.updates is not None:
@@ -153,15 +152,22 @@ class PostgresSink(PostgresStaging):
             rows = AcceptedRows(rows_table(attempt))
             if self.message_keys is not None:
                 rows = self.message_keys.accept(cursor, publication)
-            try:
+            with self._target.taking(attempt):
                 self._target.create(cursor, columns)
                 publication.confirm_target(self.name, self._target.read_identity(cursor))
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
-            except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
-                raise self._target.refused(attempt, error) from error
-        visible = rows.held + moved
+            visible = rows.held + moved
+            self._require_taken(cursor, publication, visible + rows.dropped)
         require_audited(publication, visible, rows.dropped)
         return visible
+
+    def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
+        """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
+        audited = publication.accepted_rows + publication.duplicate_rows
+        if found < audited and count_staged(cursor, publication.attempt) == audited:
+            attempt, ignored = publication.attempt, audited - found
+            what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
+            raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
 
     def commit(self, publication: Publication) -> None:
         """See the port. Never called."""

@@ -118,7 +118,7 @@ class PostgresStaging:
 
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """See the port."""
-        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}") as cursor:
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
             try:
                 cursor.execute(
                     sql.SQL("alter table {} rename to {}").format(
@@ -138,7 +138,7 @@ class PostgresStaging:
     @contextmanager
     def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
         """See the port."""
-        with translate_errors(f"look at the rows of {attempt.batch.label}"), connect(self.dsn) as connection:
+        with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("set transaction isolation level repeatable read")
                 columns = list(self.staged_columns(cursor, attempt))
@@ -155,7 +155,7 @@ class PostgresStaging:
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """See the port."""
-        with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}") as cursor:
+        with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}", attempt) as cursor:
             found: dict[IntegrityCheck, Sequence[Offender]] = {}
             parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
             for check in _COORDINATE_CHECKS.keys() & checks:
@@ -190,7 +190,7 @@ class PostgresStaging:
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
-        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside") as cursor:
+        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside", attempt) as cursor:
             aside = aside_table(attempt)
             # Otherwise a twin could create the table at the same time.
             cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
@@ -294,6 +294,12 @@ def confirming(publication: Publication, name: str) -> Iterator[None]:
             "It was changed by hand: restore it, and run the batch again.",
             batch_id=attempt.batch.batch_id,
         ) from error
+
+
+def count_staged(cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+    """Return how many rows the sealed staging holds."""
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
+    return int(cursor.fetchall()[0][0])
 
 
 def require_audited(publication: Publication, visible: int, dropped: int) -> None:

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from batchledger.batch import Attempt
 from batchledger.columns import PROVENANCE_COLUMNS
-from batchledger.database import STAGING_SCHEMA, read_statement
+from batchledger.database import STAGING_SCHEMA, handing_over, read_statement
 from batchledger.errors import TargetChangedError
 
 TASK_COLUMN = "_task"
@@ -48,6 +48,7 @@ class PostgresStagingWriter:
     def _copy(self, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
         table = sql.Identifier(STAGING_SCHEMA, self.table)
         with (
+            handing_over(f"staging table {self.table}", "a row"),
             psycopg.connect(self.dsn) as connection,
             connection.cursor() as cursor,
             _copying(cursor, table, schema) as write,

@@ -1,6 +1,7 @@
 """The target on PostgreSQL: a table that the first publication creates, or one that was there before."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,12 @@ from psycopg import sql
 
 from batchledger.batch import Attempt
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.database import cause_of, handing_over
 from batchledger.errors import TargetChangedError
 from batchledger.record_rules import Upsert
 from batchledger.sinks.staging import columns_of, open_table
 from batchledger.sinks.upsert import PostgresUpsert
+from batchledger.weather import Cause
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class PostgresTarget:
         stored = [each for each in columns if each != self._unstored_column]
         try:
             cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
-        except psycopg.ProgrammingError as error:
+        except psycopg.Error as error:
+            if cause_of(error) is not Cause.REFUSAL:
+                raise
             raise TargetChangedError(
                 f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "
                 "Nothing was written. Alter the table, or correct source.schema or the transform.",
@@ -91,13 +96,9 @@ class PostgresTarget:
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
         return int(cursor.rowcount)
 
-    def refused(self, attempt: Attempt, error: psycopg.Error) -> TargetChangedError:
-        """The error of a table that does not take the rows."""
-        return TargetChangedError(
-            f"table {self.name} refuses the rows of {attempt.batch.label}: {error.diag.message_primary}. Nothing was "
-            "published. Alter the table, or correct the records in a transform.",
-            batch_id=attempt.batch.batch_id,
-        )
+    def taking(self, attempt: Attempt) -> AbstractContextManager[None]:
+        """Raise RowsRefusedError in the block for what the database says against the rows."""
+        return handing_over(f"table {self.name}", f"the rows of {attempt.batch.label}")
 
     @property
     def _unstored_column(self) -> str | None:

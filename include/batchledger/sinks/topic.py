@@ -93,7 +93,7 @@ class TopicSink(PostgresStaging):
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:  # noqa: ARG002 (the port's signature)
         """See the port. Every accepted row is one more record; those of offsets that others hold come once more."""
-        with transaction(self.dsn, f"count what {attempt.batch.label} would produce") as cursor:
+        with transaction(self.dsn, f"count what {attempt.batch.label} would produce", attempt) as cursor:
             self.staged_columns(cursor, attempt)
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:

@@ -22,6 +22,7 @@ from batchledger.errors import KeyConflictError, TargetChangedError
 from batchledger.record_rules import Upsert, VersionBy
 from batchledger.sinks.null_keys import OFFENDERS_SHOWN, require_keys
 from batchledger.sinks.staging import hash_of, join_names, read_sql
+from batchledger.sinks.swallowing import find_swallowers
 from batchledger.sinks.withdrawal import exists_here
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ class PostgresUpsert:
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
+        Those are left out whose state the target does not show, although no statement has failed.
+
         Raises KeyConflictError when a key is null, or comes from partitions whose offsets do not order.
         """
         cursor.execute(sql.SQL("select count(*) from {}").format(rows))
@@ -77,7 +80,14 @@ class PostgresUpsert:
             cursor.execute(read_sql(change).format(**parts), parameters)
         if exists_here(cursor, "batchledger_withdrawn_key"):
             self._report_lost_keys(cursor, attempt, parts)
-        return accepted
+        return accepted - self._count_ignored(cursor, parts)
+
+    def _count_ignored(self, cursor: psycopg.Cursor[Any], parts: Mapping[str, sql.Composable]) -> int:
+        """Look only where something may swallow rows: it takes as long as a change."""
+        if not find_swallowers(cursor, self.target):
+            return 0
+        cursor.execute(read_sql("count_ignored").format(**parts))
+        return int(cursor.fetchall()[0][0])
 
     def _report_lost_keys(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, parts: Mapping[str, sql.Composable]

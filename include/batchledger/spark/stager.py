@@ -31,6 +31,7 @@ from batchledger.ports import Evidence, EvidenceWriter, Sink
 from batchledger.quarantine import RECORD_SCHEMA
 from batchledger.record_rules import TombstonePolicy
 from batchledger.spark.call_deadline import explain_deadline
+from batchledger.spark.refused_rows import explain_failure
 from batchledger.spark.tasks import (
     REPORT_SCHEMA,
     DecodeAndWriteTask,
@@ -85,11 +86,12 @@ class SparkStager:
             try:
                 reports = self._run(spark, attempt, transform)
             except (PySparkException, grpc.RpcError) as error:
-                raise StagingError(
+                failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}: {summarise(error)}. "
                     "Nothing is visible; the next attempt reads the same ranges again.",
                     batch_id=attempt.batch.batch_id,
-                ) from error
+                )
+                raise explain_failure(error, failed) from error
         self._require_whole_read(attempt)
         self.sink.seal_staging(attempt, [task for task, _ in reports])
         return Staged(reported_rows=sum(written for _, written in reports))

@@ -1,5 +1,5 @@
 -- One partial index a lane. Attempts are counted back to the newest one that came to a result; one that is at work has
--- no outcome yet. An attempt that has taken a batch again says nothing of it until it was judged.
+-- no outcome yet, and has failed where one of its steps has left an error. An attempt that has taken a batch again says nothing of it until it was judged.
 with open_batch as (
     select batch_id, attempt from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and state not in ('published', 'discarded')
@@ -11,12 +11,15 @@ select b.batch_id, j.attempt as judged_attempt, f.failures, (
         select max(ended_at) from batchledger.attempt where batch_id = b.batch_id and outcome = 'blocked'
     ) as blocked_since, exists (
         select from batchledger.decision d
-        where d.batch_id = b.batch_id and d.kind = 'accept' and (d.after ->> 'attempt')::int = j.attempt) as is_accepted
+        where d.batch_id = b.batch_id and d.kind = 'accept' and (d.after ->> 'attempt')::int = j.attempt) as is_accepted, (
+        select failed_step from batchledger.attempt
+        where batch_id = b.batch_id and error is not null order by number desc limit 1
+    ) as failed_step
 from open_batch b
 cross join lateral (select max(attempt) as attempt from batchledger.check_result where batch_id = b.batch_id) j
 cross join lateral (
     select count(*) as failures from batchledger.attempt each
-    where each.batch_id = b.batch_id and each.outcome in ('failed', 'fenced') and each.number > coalesce((
+    where each.batch_id = b.batch_id and (each.outcome in ('failed', 'fenced') or each.outcome is null and each.error is not null) and each.number > coalesce((
         select max(number) from batchledger.attempt
         where batch_id = b.batch_id and outcome not in ('failed', 'fenced')), 0)) f
 order by b.batch_id

@@ -1,0 +1,64 @@
+"""What an error of PostgreSQL is about: the weather, a limit that somebody has set, or what it was asked to do. Pure.
+
+Weather passes, so the step is tried again. A limit is the same the next time, and says nothing of the rows. Everything
+else is a refusal: PostgreSQL would refuse the same again, so a step that hands rows over ends in a blocked batch. A
+refusal is the default, because a batch that is blocked by mistake waits for a person, who reads why; one that is tried
+again by mistake is tried for ever.
+
+The codes are SQLSTATEs (PostgreSQL 14 to 18, appendix A of its manual).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Who has to do something: only time, whoever has set the limit, or whoever owns the target and the records."""
+
+    WEATHER = "weather"
+    LIMIT = "limit"
+    REFUSAL = "refusal"
+
+
+WEATHER_CLASSES: Mapping[str, str] = {
+    "08": "the connection failed; a pooler that has lost its server, or waits for it too long, says 08P01",
+    "58": "the machine of the server: an I/O error, a file that is not there",
+}
+WEATHER: Mapping[str, str] = {
+    "25006": "the transaction is read-only: after a failover it reached a replica, or a full disk made the server so",
+    "25P03": "the process was paused inside a transaction, which was ended for it",
+    "40000": "the transaction was rolled back for what others did at the same time",
+    "40001": "two transactions could not be put in an order",
+    "40003": "whether a statement was completed is unknown",
+    "40P01": "two transactions waited for each other",
+    "53000": "something that the server needs is used up",
+    "53100": "the disk is full",
+    "53200": "memory, or the table of locks, is used up",
+    "53300": "all connections are taken",
+    "55P03": "a lock was waited for too long",
+    "57P01": "the server is shut down, or a person has ended the session",
+    "57P02": "another session has crashed, and the server starts again",
+    "57P03": "the server is starting, recovering or going down",
+    "57P05": "the session was idle for too long",
+    "HV00N": "the server behind a foreign table does not answer",
+}
+LIMITS: Mapping[str, str] = {
+    "25P04": "transaction_timeout: a transaction that needs longer is ended each time",
+    "53400": "a limit of the configuration, such as temp_file_limit",
+    "57014": "statement_timeout, or a person: which of the two the code does not tell, and none of ours sets it",
+}
+
+
+def find_cause(sqlstate: str | None, *, is_raised: bool = False) -> Cause:
+    """Return what an error with that code is about; None is one that the server did not send, as it was lost.
+
+    ``is_raised``: a function has raised it by itself, as with PL/pgSQL's ``raise``. It may carry any code, also that of
+    a shutdown; whoever wrote the function spoke of the rows, so it is a refusal.
+    """
+    if sqlstate is None:
+        return Cause.WEATHER
+    if is_raised:
+        return Cause.REFUSAL
+    if sqlstate in WEATHER or sqlstate[:2] in WEATHER_CLASSES:
+        return Cause.WEATHER
+    return Cause.LIMIT if sqlstate in LIMITS else Cause.REFUSAL
