@@ -25,6 +25,7 @@ from batchledger.kafka.log import KafkaLog
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits
@@ -251,6 +252,7 @@ def _take(dsn: str, history: History, log: _EndlessLog) -> _Taken:
         source=cast(Any, log),
         ledger=cast(Any, _Timed("ledger", PostgresLedger(dsn), taken.calls)),
         decisions=cast(Any, _Timed("decisions", PostgresDecisions(dsn), taken.calls)),
+        presences=cast(Any, _Timed("presences", PostgresPresences(dsn), taken.calls)),
         evidence=evidence,
         sink=cast(Any, _NoRows()),
         make_stager=lambda: _Tasks(evidence, taken.apart),

@@ -3,7 +3,8 @@
     spark-submit spark_jobs/stage_batch.py --pipeline flights --batch 17 --run my-run
 
 Over Spark Connect the same step runs without this program. Connections come from Airflow's environment variables or
-secrets backend, never from the arguments. Exit codes: 0 staged, 1 failed, 2 usage, 3 blocked.
+secrets backend, never from the arguments. Exit codes: 0 staged, 1 failed or left to a run that is at work on the batch,
+2 usage, 3 blocked.
 """
 
 import argparse
@@ -25,16 +26,21 @@ def main() -> int:
     parser.add_argument("--pipeline", required=True)
     parser.add_argument("--batch", required=True, type=int)
     parser.add_argument("--run", required=True, help="the execution that the attempt belongs to")
+    parser.add_argument("--held", action="store_true", help="whoever has started this is at work on the batch itself")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     name = f"batchledger-{arguments.pipeline}-{arguments.batch}"
     try:
-        platform = build_platform(load_pipeline(arguments.pipeline), open_session=partial(open_submitted_session, name))
+        platform = build_platform(
+            load_pipeline(arguments.pipeline),
+            open_session=partial(open_submitted_session, name),
+            held=arguments.batch if arguments.held else None,
+        )
         with keep_connections():
             run_batch.stage(platform, arguments.batch, arguments.run)
     except BatchledgerError as error:
         sys.stderr.write(f"{error}\n")
-        return error.exit_code
+        return error.exit_code or 1
     return 0
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,6 +23,7 @@ from batchledger.iceberg.catalog import LakeCatalog
 from batchledger.kafka.admin import ensure_topic
 from batchledger.pipeline import Platform
 from batchledger.ports import CrashHook, no_crash
+from batchledger.presence import Patience
 from batchledger.wiring import build_platform, verify_pipeline
 from tests.lakes import list_files, read_lake
 from tests.topics import read_rows
@@ -79,9 +80,10 @@ class TestPipeline:
         """The file, read again."""
         return read_pipeline_file(self.path)
 
-    def platform(self, crash: CrashHook = no_crash) -> Platform:
-        """Real adapters for everything."""
-        return build_platform(self.config, crash=crash)
+    def platform(self, crash: CrashHook = no_crash, patience: Patience | None = None) -> Platform:
+        """Real adapters for everything; ``patience`` with others that are at work, other than the platform's own."""
+        platform = build_platform(self.config, crash=crash)
+        return platform if patience is None else replace(platform, patience=patience)
 
     def send(self, count: int, partitions: int = 2) -> None:
         """Write ``count`` good records with message ids of their own, round robin over the partitions."""

@@ -16,7 +16,7 @@ from airflow.sdk import Asset, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from batchledger.batch import Lane
-from batchledger.errors import BatchledgerError, ConfigurationError, PipelinePausedError
+from batchledger.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 from batchledger.trigger_form import CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ REPORTS = Asset("batchledger_reports")
 
 def plan(pipeline: "PipelineConfig") -> int:
     """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
+
+    It is skipped, too, while another run is at work on that batch, as is the stage step that meets one.
 
     While the pipeline is paused, a run that only catches up is skipped too; any other order fails, so that nothing that
     was asked for looks done. A dry run ends here: what follows is skipped. A form that was filled in wrongly is refused
@@ -177,19 +179,25 @@ class CatchUpOperator(TriggerDagRunOperator):
 
 def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
     from batchledger import plans
+    from batchledger.at_work import hand_on
     from batchledger.wiring import build_platform
 
     platform = build_platform(pipeline)
+    batch: Batch | None
     match order:
         case CatchUp(max_records, decision):
-            return _plan_live(platform, max_records, decision)
+            batch = _plan_live(platform, max_records, decision)
         case Republish(replay, decision, key):
-            return plans.plan_replay(platform, replay, _run(), decision, key)
+            batch = plans.plan_replay(platform, replay, _run(), decision, key)
         case Rehearse():
             _rehearse(pipeline, platform, order)
             return None
         case Retake(batch_id, decision):
-            return plans.retake(platform, batch_id, _run(), decision)
+            batch = plans.retake(platform, batch_id, _run(), decision)
+    if batch is not None:
+        # The stage step may have to wait for a slot.
+        hand_on(platform, batch.batch_id, _run())
+    return batch
 
 
 def _plan_live(platform: "Platform", max_records: int | None, decision: "Decision | None") -> "Batch":
@@ -253,9 +261,11 @@ def _run() -> str:
 
 @contextmanager
 def _in_airflow_terms() -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else."""
+    """Let Airflow retry what may succeed later, and nothing else; skip what another run is at work on."""
     try:
         yield
+    except AtWorkError as error:
+        raise AirflowSkipException(str(error)) from error
     except BatchledgerError as error:
         if error.retryable:
             raise

@@ -25,11 +25,11 @@ from batchledger import (
     replay_commands,
     upkeep_commands,
 )
-from batchledger.batch import Batch, BatchState, Decision
+from batchledger.batch import BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.database import keep_connections
-from batchledger.errors import BatchledgerError
+from batchledger.errors import AtWorkError, BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.printing import print_json, standard_error
 from batchledger.progress_display import build_followed
@@ -148,30 +148,36 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
 @app.command()
 def run(
     pipeline: Name,
-    until_caught_up: Annotated[bool, typer.Option(help="Go on until no readable record is left.")] = False,
+    until_caught_up: Annotated[bool, typer.Option(help="Go on to the log ends of this moment.")] = False,
     batch: Annotated[int | None, typer.Option(help="Take this batch again, a blocked one included.")] = None,
     reason: Annotated[str, typer.Option(help="With --batch: why; recorded with your name.")] = "no reason given",
     as_json: AsJson = False,
 ) -> None:
-    """Plan, stage, audit and publish without Airflow."""
+    """Plan, stage, audit and publish without Airflow.
+
+    While another run is at work on the batch, it says so, changes nothing and ends with exit code 0; with
+    --until-caught-up it waits for it.
+    """
     from batchledger import plans, run_batch
+    from batchledger.catching_up import catch_up
     from batchledger.ownership import load_batch
 
     platform, stage = build_followed(load_pipeline(pipeline))
-    published: list[Batch] = []
     if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
         display.show_published_already(known, as_json)
         return
-    while True:
-        name = run_name()
+    if until_caught_up and batch is None:
+        display.show_run(pipeline, list(catch_up(platform, run_name, stage)), as_json)
+        return
+    name = run_name()
+    try:
         if batch is not None:
             plans.retake(platform, batch, name, Decision(user(), reason))
         done = run_batch.run_once(platform, name, batch, stage)
-        if done is not None:
-            published.append(done)
-        if done is None or batch is not None or not until_caught_up:
-            break
-    display.show_run(pipeline, published, as_json)
+    except AtWorkError as error:
+        display.show_left(error, as_json)
+        return
+    display.show_run(pipeline, [] if done is None else [done], as_json)
 
 
 @app.command()
@@ -237,7 +243,8 @@ def main() -> None:
         with keep_connections():
             app()
     except BatchledgerError as error:
-        standard_error.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
+        style = "bold red" if error.exit_code else "bold"
+        standard_error.print(f"[{style}]{type(error).__name__}:[/]", end=" ")
         standard_error.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum, auto
 
+from batchledger.at_work import wait_until_left
 from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.errors import (
     AuditOutdatedError,
@@ -29,11 +30,14 @@ from batchledger.errors import (
 )
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
+from batchledger.refusals import outcome_pending
 from batchledger.replay import check_quarantined
 
 logger = logging.getLogger(__name__)
 
 SETTLED_WHILE_PUBLISHING = 5
+# As long as a publication may take, for which others wait.
+COMMITS_WITHIN_SECONDS = 600.0
 
 
 class _Part(Enum):
@@ -181,9 +185,14 @@ def _publication(
 def _settle(platform: Platform, batch_id: int) -> None:
     """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
 
-    Nothing is committed that was not. Raises ServiceUnavailableError, and OutcomePendingError when it cannot be told.
+    Whoever is at work on it ends that by himself: to ask the sink for it would fence him. Nothing is committed that was
+    not. Raises ServiceUnavailableError, and OutcomePendingError when it cannot be told.
     """
+    if not wait_until_left(platform, batch_id, seconds=COMMITS_WITHIN_SECONDS):
+        raise outcome_pending(platform.ledger.load_batch(batch_id))
     batch = platform.ledger.load_batch(batch_id)
+    if batch.state is not BatchState.COMMITTING:
+        return
     logger.warning("%s attempt %d is committing; its sink is asked first", batch.label, batch.attempt)
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
     try:

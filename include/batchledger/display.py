@@ -13,6 +13,7 @@ from batchledger.checking import CheckResult, Outcome, Severity
 from batchledger.comparison import ReplacedRows
 from batchledger.decision_display import decisions_table, show_decisions
 from batchledger.dry_run_display import outcome_as_json, replaced_as_json, show_outcome, show_replaced
+from batchledger.errors import AtWorkError
 from batchledger.health import PipelineHealth, PipelineState, Threats, describe_quarantine, describe_threats
 from batchledger.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.offsets import count_offsets
@@ -161,14 +162,27 @@ def quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
     return {"records": content.records, "kinds": content.kinds, "most_frequent": kinds}
 
 
+_PRINTED_OF_BATCH = ("batch_id", "state", "attempt")
+
+
 def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
     """Say which batches a run published."""
     if as_json:
-        print_json([{"batch_id": each.batch_id, "state": each.state, "attempt": each.attempt} for each in published])
+        print_json([{key: getattr(each, key) for key in _PRINTED_OF_BATCH} | {"at_work": None} for each in published])
     elif not published:
         print_out(f"{pipeline}: nothing to do.")
     for each in () if as_json else published:
         print_out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
+
+
+def show_left(error: AtWorkError, as_json: bool) -> None:
+    """Say at which batch another run is at work."""
+    if not as_json:
+        print_out(Text(str(error)))
+        return
+    batch = {key: error.fields[key] for key in _PRINTED_OF_BATCH}
+    other = {key: error.fields[key] for key in ("run", "worker", "step", "since", "is_handed_on")}
+    print_json([batch | {"at_work": other}])
 
 
 def show_published_already(batch: Batch, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from batchledger import plans, run_batch
 from batchledger.accounting import Balance, describe_balance
+from batchledger.at_work import begin_work
 from batchledger.batch import Attempt, Batch, Decision
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.comparison import Comparison, DryRunOutcome, ReplacedRows, describe_replaced
@@ -63,11 +64,12 @@ def dry_run_replay(
     planned = replace(planned, first_positions=(), is_dry_run=True)
     batch = plans.store_replay(platform, planned, run, decision, key=None)
     found: DryRun | None = None
-    try:
-        (stage_step or run_batch.stage)(platform, batch.batch_id, run)
-        found = _look(platform, batch, planned.expired, run)
-    finally:
-        _end(platform, batch, None if found is None else summarise_dry_run(found))
+    with begin_work(platform, batch.batch_id, run) as held:
+        try:
+            (stage_step or run_batch.stage)(held, batch.batch_id, run)
+            found = _look(held, batch, planned.expired, run)
+        finally:
+            _end(platform, batch, None if found is None else summarise_dry_run(found))
     return replace(found, batch=platform.ledger.load_batch(batch.batch_id))
 
 

@@ -50,6 +50,12 @@ class FencedError(BatchledgerError):
     """A newer attempt owns the batch; this one can change nothing visible (I4)."""
 
 
+class AtWorkError(BatchledgerError):
+    """Another run is at work on the batch, so this one leaves it alone: nothing is wrong, and nothing was changed."""
+
+    exit_code = 0
+
+
 class BatchBlockedError(BatchledgerError):
     """A check failed, or an earlier batch of the pipeline waits for a person's decision."""
 

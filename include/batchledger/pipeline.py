@@ -16,12 +16,14 @@ from batchledger.ports import (
     Decisions,
     Evidence,
     Ledger,
+    Presences,
     RowChecks,
     Sink,
     SourceLog,
     Stager,
     no_crash,
 )
+from batchledger.presence import Patience
 from batchledger.progress import Reading
 from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import Deduplication, SequenceRule, SinkMode
@@ -68,13 +70,15 @@ class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
     ``make_row_checks`` is None where the pipeline file asks for no checks. ``follow`` tells people how far the stage
-    step is.
+    step is. ``patience`` is for how long it leaves a batch to another run; ``held`` the batch that this process is at
+    work on, or the one that has started it for a step.
     """
 
     rules: PipelineRules
     source: SourceLog
     ledger: Ledger
     decisions: Decisions
+    presences: Presences
     evidence: Evidence
     sink: Sink
     make_stager: Callable[[], Stager]
@@ -82,6 +86,8 @@ class Platform:
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
     follow: Follow = field(default=follow_nothing)
+    patience: Patience = field(default=Patience())
+    held: int | None = None
 
 
 StageStep = Callable[[Platform, int, str], Batch]

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from batchledger.at_work import require_left
 from batchledger.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
 from batchledger.comparison import ReplacedRows, describe_once_more, describe_replaced
 from batchledger.errors import DecisionRefusedError, PositionConflictError
@@ -101,8 +102,8 @@ def plan_or_idle(
 
     Where there is nothing to do, the plan without ranges says what waits nevertheless. ``max_records`` stands for the
     limit of the pipeline file; ``decision`` says who triggered the run, and why: for a person few records do not wait
-    until there are more. Raises BatchBlockedError when the open batch waits for a person, DecisionRefusedError when it
-    has more than ``max_records`` offsets, PipelinePausedError.
+    until there are more. Raises AtWorkError while another run is at work on the open batch, BatchBlockedError when that
+    waits for a person, DecisionRefusedError when it has more than ``max_records`` offsets, PipelinePausedError.
     """
     _require_running(platform)
     batch: Batch | Plan | None = platform.ledger.find_open_batch(platform.rules.name)
@@ -114,6 +115,7 @@ def plan_or_idle(
             batch = _plan_anew(platform, run, max_records, decision)
     if isinstance(batch, Plan):
         return batch
+    require_left(platform, batch, run)
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, platform.ledger.load_checks(batch.batch_id))
     _require_within(batch, max_records)
@@ -204,13 +206,15 @@ def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> B
     """Record that a run takes an open batch again, a blocked one included, and return it for its stage step.
 
     One that this run has published already is returned as it is. Raises UnknownBatchError, FencedError when it is
-    published by another one, or discarded, and ReplayRefusedError when it is a dry run.
+    published by another one, or discarded, ReplayRefusedError when it is a dry run, and AtWorkError while another run
+    is at work on it: nothing is recorded then.
     """
     batch = load_batch(platform, batch_id)
     if batch.is_dry_run:
         raise never_published(batch)
     if is_published_by(batch, run):
         return batch
+    require_left(platform, batch, run)
     platform.decisions.retake(batch_id, run, decision)
     logger.info("%s is taken again by %s: %s", batch.label, decision.decided_by, decision.reason)
     return batch

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from batchledger.batch import Attempt, Batch, BatchState, DecisionRecord, Lane
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, find_unjudged
 from batchledger.errors import (
+    AtWorkError,
     BatchBlockedError,
     CheckNotRunError,
     DecisionRefusedError,
@@ -19,6 +20,7 @@ from batchledger.errors import (
     ReplayRefusedError,
 )
 from batchledger.offsets import TopicPartition, count_offsets
+from batchledger.presence import Patience, Presence
 
 
 def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
@@ -63,6 +65,42 @@ def outcome_pending(batch: Batch) -> OutcomePendingError:
         f"with: batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
     )
+
+
+def left_to(batch: Batch, other: Presence, patience: Patience) -> AtWorkError:
+    """Say which run is at work on the batch, at which step and since when, and what becomes of it."""
+    step, since = _STEP_OF_STATE.get(batch.state, str(batch.state)), f"{other.since:%Y-%m-%d %H:%M:%S} UTC"
+    silence = f"{other.silent_seconds:,.0f} s ago"
+    if other.is_handed_on:
+        doing = f"has ended a step {silence}, and {step} comes next"
+        bound = f"Where that does not begin within {patience.handed_on_seconds:,.0f} s, any run takes the batch over."
+    else:
+        doing = f"is at work on it since {since} ({step}), and gave its last sign of life {silence}"
+        bound = (
+            "If its process dies, the next run takes the batch over at once; if it stalls, after "
+            f"{patience.stalled_seconds:,.0f} s without a sign of life."
+        )
+    return AtWorkError(
+        f"{batch.label} is left to run {other.run} of {other.worker}, which {doing}. This run has changed nothing, and "
+        f"nothing needs to be done. {bound} To wait for it: batchledger run {batch.pipeline} --until-caught-up",
+        batch_id=batch.batch_id,
+        state=str(batch.state),
+        attempt=batch.attempt,
+        run=other.run,
+        worker=other.worker,
+        step=step,
+        since=other.since.isoformat(),
+        is_handed_on=other.is_handed_on,
+    )
+
+
+_STEP_OF_STATE = {
+    BatchState.PLANNED: "stage",
+    BatchState.STAGED: "audit",
+    BatchState.AUDITED: "publish",
+    BatchState.COMMITTING: "publish",
+    BatchState.BLOCKED: "stage",
+}
 
 
 def never_published(batch: Batch) -> ReplayRefusedError:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from batchledger.at_work import begin_work, go_on_with_work
 from batchledger.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Step, StepFailure
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.delivery import deliver, rows_lost
@@ -53,8 +54,13 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """Open an attempt and fill its staging. A batch that this run has published already is left alone.
 
     Of one that is committing the outcome is found first, and what is staged is committed where it was not: the run has
-    published it then.
+    published it then. Raises AtWorkError while another run is at work on the batch.
     """
+    with begin_work(platform, batch_id, run) as held:
+        return _stage(held, batch_id, run)
+
+
+def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     if batch.state is BatchState.COMMITTING:
         batch = _resume_commit(platform, batch, run)
@@ -103,6 +109,11 @@ def audit(platform: Platform, batch_id: int, run: str) -> Batch:
 
     Raises BatchBlockedError when a check fails that blocks, and CheckNotRunError when a critical one could not run.
     """
+    with go_on_with_work(platform, batch_id, run) as held:
+        return _audit(held, batch_id, run)
+
+
+def _audit(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     is_audited = batch.state in (BatchState.AUDITED, BatchState.COMMITTING)
     if is_published_by(batch, run) or (is_audited and batch.attempt_run == run):
@@ -125,6 +136,11 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. Where
     another batch has changed what a duplicate is since the audit, the staged rows are audited again.
     """
+    with go_on_with_work(platform, batch_id, run) as held:
+        return _publish(held, batch_id, run)
+
+
+def _publish(platform: Platform, batch_id: int, run: str) -> Batch:
     batch = load_batch(platform, batch_id)
     if batch.is_dry_run:
         raise never_published(batch)
@@ -150,21 +166,29 @@ def run_once(
 ) -> Batch | None:
     """Take one batch through its whole life; ``batch_id`` takes that one again, a blocked one included.
 
-    ``stage_step`` is how the stage step is executed when not in this process.
+    ``stage_step`` is how the stage step is executed when not in this process. Raises AtWorkError while another run is
+    at work on the batch.
     """
-    if batch_id is None:
-        batch = plan(platform, run)
-        if batch is None:
-            return None
-        batch_id = batch.batch_id
-    return take_through(platform, batch_id, run, stage_step)
+    if batch_id is not None:
+        return take_through(platform, batch_id, run, stage_step)
+    while batch := plan(platform, run):
+        with begin_work(platform, batch.batch_id, run) as held:
+            found = load_batch(held, batch.batch_id)
+            if not found.state.is_final or is_published_by(found, run):
+                return take_through(held, batch.batch_id, run, stage_step)
+        # Another run has ended it between the two looks; what it left is planned on top of it.
+    return None
 
 
 def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
-    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``."""
-    (stage_step or stage)(platform, batch_id, run)
-    audit(platform, batch_id, run)
-    return publish(platform, batch_id, run)
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``.
+
+    One process does all of it: when it dies, at whatever step, the next run takes the batch over at once.
+    """
+    with begin_work(platform, batch_id, run) as held:
+        (stage_step or stage)(held, batch_id, run)
+        audit(held, batch_id, run)
+        return publish(held, batch_id, run)
 
 
 def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from batchledger import run_batch
 from batchledger.alerting import Alerting
+from batchledger.at_work import begin_work
 from batchledger.batch import Attempt, Batch
 from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.connections import (
@@ -44,6 +45,7 @@ from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.history import load_published_history, load_quarantined
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.postgres import PostgresLedger
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.messages import Links
 from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform, StageStep, look_at_reading
@@ -84,11 +86,13 @@ def build_platform(
     open_session: OpenSession | None = None,
     crash: CrashHook = no_crash,
     follow: Follow | None = None,
+    held: int | None = None,
 ) -> Platform:
     """Build everything that the steps of one pipeline need; opens nothing yet.
 
     ``open_session`` replaces the Spark session of the pipeline's connection; ``follow`` shows how far the stage step is
-    in its own way, instead of in the log. Raises ConfigurationError.
+    in its own way, instead of in the log. ``held`` is the batch at which the process that has started this one is at
+    work. Raises ConfigurationError.
     """
     kafka = source_options(pipeline)
     dsn = ledger_dsn(pipeline)
@@ -115,6 +119,7 @@ def build_platform(
         source=KafkaLog(kafka),
         ledger=PostgresLedger(dsn),
         decisions=PostgresDecisions(dsn),
+        presences=PostgresPresences(dsn),
         evidence=evidence,
         sink=sink,
         make_stager=make_stager,
@@ -122,6 +127,7 @@ def build_platform(
         make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
         follow=follow or follow_in_log(),
+        held=held,
     )
 
 
@@ -323,17 +329,21 @@ def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
 
 
 def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:
-    """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step."""
+    """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step.
+
+    This process is at work on the batch meanwhile, not the job: that of a process which was killed is taken over.
+    """
     from airflow.exceptions import AirflowException
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    arguments = ["--pipeline", pipeline.name, "--batch", str(batch_id), "--run", run]
+    arguments = ["--pipeline", pipeline.name, "--batch", str(batch_id), "--run", run, "--held"]
     hook = SparkSubmitHook(
         conn_id=pipeline.spark, name=f"batchledger-{pipeline.name}-{batch_id}", application_args=arguments
     )
     batch = platform.ledger.load_batch(batch_id)
+    look = partial(_look_at_job, platform, batch, run)
     try:
-        with follow(Attempt(batch, batch.attempt + 1, run), partial(_look_at_job, platform, batch, run)):
+        with begin_work(platform, batch_id, run), follow(Attempt(batch, batch.attempt + 1, run), look):
             hook.submit(str(STAGE_JOB))
     except FileNotFoundError as error:
         raise SetupError(

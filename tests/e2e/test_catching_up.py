@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+from batchledger import plans
 from batchledger.airflow_api import AirflowApi
-from tests.e2e.runs import PATIENT, run_to_the_end, switch_on, task_states
+from batchledger.at_work import begin_work
+from tests.e2e.runs import PATIENT, plan_of, run_to_the_end, switch_on, task_states, trigger
 from tests.support import Workplace
 
 pytestmark = PATIENT
@@ -27,4 +29,29 @@ def test_runs_that_are_triggered_together_take_turns_and_those_behind_the_backlo
         pipeline.name,
     )
     assert attempts == [("published", None), ("published", True)]
+    pipeline.assert_exact()
+
+
+def test_airflow_run_beside_a_living_command_line_is_skipped_and_the_next_one_takes_what_that_left(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(20)
+    switch_on(airflow, pipeline)
+    platform = pipeline.platform()
+    batch = plans.plan(platform, "cli__1")
+    assert batch is not None
+    with begin_work(platform, batch.batch_id, "cli__1"):
+        beside = trigger(airflow, pipeline)
+        tasks = task_states(airflow, pipeline, beside)
+    assert Counter(tasks.values()) == {"skipped": len(tasks) - 1, "success": 1}, tasks
+    assert (tasks["plan"], tasks["report"]) == ("skipped", "success")
+    assert plan_of(airflow, pipeline, beside)[1] == 1, "it was not tried again"
+    # As one that has failed, which leaves the batch to everybody.
+    pipeline.query("delete from batchledger.presence where batch_id = %s returning 1", batch.batch_id)
+    after = trigger(airflow, pipeline)
+    assert task_states(airflow, pipeline, after)["publish"] == "success"
+    assert pipeline.query("select run from batchledger.attempt where batch_id = %s", batch.batch_id) == [
+        (after.run_id,)
+    ]
     pipeline.assert_exact()

@@ -152,6 +152,18 @@ class StoredNotification:
         return self.sent_at is None and self.given_up_at is None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPresence:
+    """Who is at work on a batch; ``holder`` stands for the session of its process."""
+
+    run: str
+    worker: str
+    holder: object
+    since: datetime
+    seen_at: datetime
+    is_handed_on: bool = False
+
+
 @dataclass
 class Tables:
     """The content of the database at one moment."""
@@ -189,6 +201,9 @@ class MemoryDatabase:
     committed: Tables = field(default_factory=Tables)
     arriving: Counter[AttemptKey] = field(default_factory=Counter)
     """Rows of staging writers that are open; of a database in operation, not of what is stored."""
+    presences: dict[int, StoredPresence] = field(default_factory=dict)
+    sessions: set[object] = field(default_factory=set)
+    """Of the processes that are present at a batch."""
     _writer: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager

@@ -14,6 +14,7 @@ from batchledger.offsets import TopicPartition
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
+from batchledger.presence import Patience
 from batchledger.quarantine_content import QuarantineLimit
 from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
@@ -21,6 +22,7 @@ from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.ledger import MemoryLedger
+from tests.fakes.presence import MemoryPresences
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.row_checks import MemoryRowChecks, RowTest
 from tests.fakes.sink import MemorySink
@@ -51,6 +53,7 @@ class World:
     row_tests: Sequence[RowTest] = ()
     foreign: ForeignStore | None = None
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def sink(self) -> MemorySink:
@@ -88,6 +91,7 @@ class World:
             source=MemorySourceLog(self.broker),
             ledger=MemoryLedger(self.database, protections),
             decisions=MemoryDecisions(self.database),
+            presences=MemoryPresences(self.database),
             evidence=evidence,
             sink=sink,
             make_stager=lambda: MemoryStager(
@@ -96,6 +100,7 @@ class World:
             make_auditor=lambda: MemoryAuditor(self.ignored_checks),
             make_row_checks=(lambda: MemoryRowChecks(self.row_tests)) if self.row_tests else None,
             crash=crash,
+            patience=self.patience,
         )
 
     def produce(self, partition: TopicPartition, count: int) -> None:

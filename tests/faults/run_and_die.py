@@ -7,19 +7,22 @@ paused, as by a hypervisor or a long garbage collection, until it is woken.
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
 import psutil
+import psycopg
 
 from batchledger import plans, run_batch
 from batchledger.batch import Batch, Decision
 from batchledger.config import load_pipeline
 from batchledger.errors import BatchledgerError
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.pipeline import Platform
+from batchledger.presence import Patience
 from batchledger.replay import Replay
-from batchledger.wiring import build_platform
+from batchledger.wiring import build_platform, ledger_dsn
 from tests.forked import fork_server
 from tests.support import wait_until
 
@@ -64,19 +67,35 @@ def start_run(
     sent: signal.Signals = signal.SIGKILL,
     batch_id: int | None = None,
     replay: Replay | None = None,
+    patience: Patience | None = None,
 ) -> Run:
-    """Start a run of one batch that gets the signal when it passes the point; with ``replay`` it publishes that."""
+    """Start a run of one batch that gets the signal when it passes the point; with ``replay`` it publishes that.
+
+    ``patience`` with others that are at work, other than the platform's own.
+    """
     context = fork_server()
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(pipeline, run, point, sent, batch_id, replay, theirs), daemon=True)
+    arguments = (pipeline, run, point, sent, batch_id, replay, patience, theirs)
+    process = context.Process(target=_run, args=arguments, daemon=True)
     process.start()
     theirs.close()
     return Run(process, ours)
 
 
 def run_until_killed(pipeline: str, run: str, point: str, replay: Replay | None = None) -> None:
-    """Run one batch; return when it has been killed at the point."""
+    """Run one batch; return when it has been killed at the point, and the database knows it."""
     start_run(pipeline, run, point, replay=replay).wait_until_killed()
+    wait_until_left_by_the_dead(pipeline)
+
+
+def wait_until_left_by_the_dead(pipeline: str) -> None:
+    """Return when others may take over what a killed run was at work on: within two seconds."""
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    with psycopg.connect(dsn) as connection:
+        query = "select batch_id from batchledger.presence join batchledger.batch using (batch_id) where pipeline = %s"
+        batches = [batch_id for (batch_id,) in connection.execute(query, [pipeline])]
+    presences = PostgresPresences(dsn)
+    wait_until(lambda: not any((found := presences.find(each)) and found.is_held for each in batches), seconds=2)
 
 
 def publish_again(platform: Platform, replay: Replay, run: str) -> Batch:
@@ -93,9 +112,11 @@ def _run(
     sent: signal.Signals,
     batch_id: int | None,
     replay: Replay | None,
+    patience: Patience | None,
     outcome: Connection,
 ) -> None:
     platform = build_platform(load_pipeline(pipeline), crash=_signal_at(fatal_point, sent))
+    platform = replace(platform, patience=patience or platform.patience)
     try:
         if replay is None:
             run_batch.run_once(platform, run, batch_id)

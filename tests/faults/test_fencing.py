@@ -8,12 +8,26 @@ from dataclasses import replace
 import pytest
 
 from batchledger import run_batch
-from batchledger.batch import Attempt, BatchState
-from batchledger.errors import FencedError, OutcomeUnknownError
+from batchledger.at_work import wait_until_left
+from batchledger.batch import Attempt, Batch, BatchState
+from batchledger.errors import AtWorkError, FencedError, OutcomeUnknownError
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
+from batchledger.presence import NO_PATIENCE, Patience
 from tests.faults.run_and_die import start_run
 from tests.support import TestPipeline, Workplace, wait_until
+
+BOUND = Patience(stalled_seconds=0.5)
+
+
+def overtake(pipeline: TestPipeline) -> Batch | None:
+    """Run a batch as soon as the run that is paused at it counts as stalled."""
+    platform = pipeline.platform(patience=BOUND)
+    left = platform.ledger.find_open_batch(pipeline.name)
+    if left is not None:
+        assert wait_until_left(platform, left.batch_id, seconds=60)
+    return run_batch.run_once(platform, "overtaking")
+
 
 OUTSIDE_OF_TRANSACTIONS = ["attempt_opened", "staging_sealed", "staged", "audited"]
 
@@ -27,9 +41,11 @@ def test_paused_process_that_wakes_up_after_another_run_is_fenced_and_leaves_not
     pipeline.send(30)
     paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
     paused.wait_until_paused()
-    assert run_batch.run_once(pipeline.platform(), "overtaking") is not None
+    with pytest.raises(AtWorkError, match="left to run paused"):
+        run_batch.run_once(pipeline.platform(), "within the bound")
+    assert overtake(pipeline) is not None
     pipeline.send(10)
-    assert run_batch.run_once(pipeline.platform(), "overtaking") is not None
+    assert overtake(pipeline) is not None
     paused.wake()
     assert "is fenced by attempt 2 of run overtaking, which has" in paused.wait()
     pipeline.assert_exact()
@@ -60,7 +76,7 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
         "where state = 'idle in transaction' and datname = current_database()"
     )
     assert ended == [(True,)]
-    overtaking = run_batch.run_once(pipeline.platform(), "overtaking")
+    overtaking = overtake(pipeline)
     assert overtaking is not None
     paused.wake()
     assert paused.wait().startswith(LOST_IN_TRANSACTION[point])
@@ -105,7 +121,7 @@ def test_two_processes_at_once_publish_the_batch_once(workplace: Workplace, runs
     """
     pipeline = workplace.create()
     pipeline.send(30)
-    both = [start_run(pipeline.name, run, "attempt_opened", signal.SIGSTOP) for run in runs]
+    both = [start_run(pipeline.name, run, "attempt_opened", signal.SIGSTOP, patience=NO_PATIENCE) for run in runs]
     for each in both:
         each.wait_until_paused()
     for each in both:
@@ -127,7 +143,7 @@ def test_publication_waits_for_the_one_before_it_and_is_not_lost(workplace: Work
     pipeline.send(30)
     first = start_run(pipeline.name, "first", "before_commit", signal.SIGSTOP)
     first.wait_until_paused()
-    second = start_run(pipeline.name, "second")
+    second = start_run(pipeline.name, "second", patience=NO_PATIENCE)
     wait_until(
         lambda: pipeline.query(
             "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"

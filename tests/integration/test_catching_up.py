@@ -1,6 +1,10 @@
-"""The size of the next batch follows what the real ledger says that the newest ones took."""
+"""The size of the next batch follows what the real ledger says that the newest ones took; catching up has an end."""
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -9,7 +13,9 @@ from batchledger.batch import DeliveryMode
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.planning import Limits
 from tests.contract.warehouses import PostgresWarehouse
+from tests.forked import start_command
 from tests.machine.worlds import PostgresWorld
+from tests.support import TestPipeline, Workplace, wait_until
 
 
 @pytest.fixture
@@ -41,3 +47,43 @@ def test_s131_batches_of_a_backlog_grow_and_shrink_towards_the_target_duration(w
     assert [take_batch(world, records_a_second=2_500)] == [4_000]
     assert run_batch.run_once(world.platform(), "run") is None
     assert world.verify().holds
+
+
+@contextmanager
+def producing(pipeline: TestPipeline) -> Iterator[None]:
+    """Let a producer write without a rest beside the block."""
+    over = Event()
+
+    def produce() -> None:
+        while not over.wait(0.05):
+            pipeline.send(20)
+
+    producer = Thread(target=produce, daemon=True)
+    producer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        producer.join(60)
+
+
+def test_until_caught_up_ends_beside_a_producer_that_never_rests(workplace: Workplace, tmp_path: Path) -> None:
+    """At the log ends of its first moment; so does a chain of Airflow's runs, whose last plan left nothing behind."""
+    pipeline = workplace.create()
+    pipeline.send(200)
+    out, err = tmp_path / "out", tmp_path / "err"
+    with producing(pipeline):
+        process = start_command(("run", pipeline.name, "--until-caught-up", "--json"), os.environ, out, err)
+        try:
+            wait_until(lambda: not process.is_alive(), seconds=90)
+        finally:
+            process.kill()
+        ((batches, left),) = pipeline.query(
+            "select count(*), min(lag_left_records) from batchledger.batch where pipeline = %s", pipeline.name
+        )
+        positions = pipeline.platform().ledger.load_positions(pipeline.name)
+    assert process.exitcode == 0, err.read_text()
+    assert all(each.next_offset >= 100 for each in positions)
+    assert (batches, left) == (1, 0)
+    assert run_batch.run_once(pipeline.platform(), "what came meanwhile") is not None
+    pipeline.assert_exact()

@@ -1,4 +1,7 @@
-"""The two worlds that the machine runs in. Kafka is in memory in both; the database is in memory or PostgreSQL."""
+"""The two worlds that the machine runs in. Kafka is in memory in both; the database is in memory or PostgreSQL.
+
+Everybody begins at once, whoever is alive: what is published must not depend on who leaves a batch to whom.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,9 +14,11 @@ from psycopg import sql
 
 from batchledger.accounting import HolePolicy, IntegrityCheck
 from batchledger.batch import DeliveryMode
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Evidence, Sink
+from batchledger.presence import NO_PATIENCE
 from batchledger.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
@@ -83,6 +88,7 @@ class MemoryWorld:
             delivery=self.real_delivery or self.delivery,
             broker=self.broker,
             ignored_checks=self.ignored_checks,
+            patience=NO_PATIENCE,
         )
 
     @property
@@ -167,10 +173,12 @@ class PostgresWorld:
             source=MemorySourceLog(self.broker),
             ledger=held.ledger,
             decisions=held.decisions,
+            presences=PostgresPresences(self.dsn),
             evidence=evidence,
             sink=sink,
             make_stager=lambda: _stager(self.broker, evidence, sink, release),
             make_auditor=MemoryAuditor,
+            patience=NO_PATIENCE,
         )
 
     def read(self) -> Stored:

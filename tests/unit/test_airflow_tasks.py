@@ -23,6 +23,7 @@ from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits
 from batchledger.ports import Channel
+from batchledger.presence import NO_PATIENCE
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.work import Rows, keep_all
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit, staged_twice
@@ -100,6 +101,7 @@ def test_paused_pipeline_may_be_looked_at(world: World, monkeypatch: pytest.Monk
 
 def test_paused_pipeline_lets_a_planned_batch_be_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause lets what is planned be finished."""
+    world.patience = NO_PATIENCE
     world.produce(ORDERS_0, 10)
     batch = stage_and_audit(world.process(), "before")
     world.process().decisions.pause(PIPELINE, Decision("ana", "maintenance"))

@@ -15,6 +15,7 @@ from batchledger.batch import BatchState, Decision, DeliveryMode
 from batchledger.errors import BatchBlockedError, DecisionRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, StartPolicy
+from batchledger.presence import NO_PATIENCE
 from batchledger.record_rules import Deduplication, Upsert
 from batchledger.replay import Replay
 from batchledger.rewind import Rewind
@@ -35,6 +36,8 @@ class Decisions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = type(self).make_world()
+        # Every rule is a run of its own that nobody waits for.
+        self.world.patience = NO_PATIENCE
         self.world.broker.create_topic("orders", len(PARTITIONS))
         self.runs = 0
         for partition in PARTITIONS:

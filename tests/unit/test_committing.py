@@ -21,6 +21,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange
 from batchledger.pipeline import Platform
 from batchledger.ports import Publication
+from batchledger.presence import NO_PATIENCE
 from batchledger.replay import Replay
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
@@ -226,6 +227,7 @@ def test_publish_step_whose_staging_was_lost_leaves_the_batch_to_the_next_run(wo
 
 def test_i4_run_that_was_overtaken_while_it_committed_changes_nothing_more(world: World) -> None:
     """Between its announcement and its commit another run finds the batch, and finishes it."""
+    world.patience = NO_PATIENCE
 
     def take_over() -> None:
         run_batch.run_once(world.process(), "run-2", 1)
@@ -246,6 +248,7 @@ def committed_by_another_who_died(world: World) -> Interrupt:
 
 
 def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed(world: World) -> None:
+    world.patience = NO_PATIENCE
     with pytest.raises(OutcomeUnknownError, match="has been committed before"):
         run_batch.run_once(world.process(crash=committed_by_another_who_died(world)), "run-1")
     assert state(world) is BatchState.COMMITTING
@@ -254,6 +257,8 @@ def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed
 
 
 def test_negative_control_a_sink_that_does_not_look_before_it_commits_is_written_to_twice(world: World) -> None:
+    world.patience = NO_PATIENCE
+
     class CarelessSink(MemoryForeignSink):
         def commit(self, publication: Publication) -> None:
             self.store.removed.pop(publication.attempt.batch.batch_id, None)

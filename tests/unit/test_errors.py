@@ -17,6 +17,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.ServiceUnavailableError: (True, 1),
     errors.OutcomeUnknownError: (True, 1),
     errors.FencedError: (False, 1),
+    errors.AtWorkError: (False, 0),
     errors.BatchBlockedError: (False, 3),
     errors.PositionConflictError: (False, 1),
     errors.PlanOvertakenError: (True, 1),

@@ -14,6 +14,7 @@ from batchledger.errors import AuditOutdatedError, FencedError, StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import StartPolicy
+from batchledger.presence import NO_PATIENCE
 from batchledger.record_rules import Deduplication
 from batchledger.replay import Replay
 from tests.fakes.crash import SINKS, Interrupt, SimulatedCrashError
@@ -161,6 +162,7 @@ def test_twin_that_publishes_while_the_batch_is_audited_again_is_not_contradicte
 
 
 def test_newer_attempt_fences_the_one_that_audits_again(world: World) -> None:
+    world.patience = NO_PATIENCE
     late = audited_and_outdated(world)
 
     def take_over() -> None:

@@ -20,6 +20,7 @@ from batchledger.errors import (
 )
 from batchledger.offsets import OffsetRange
 from batchledger.planning import Limits, StartPolicy
+from batchledger.presence import NO_PATIENCE
 from tests.fakes.crash import Interrupt
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record
@@ -197,6 +198,7 @@ def test_audit_repeated_by_its_run_does_nothing(world: World) -> None:
 @pytest.mark.parametrize("step", [run_batch.audit, run_batch.publish])
 def test_i4_stale_run_changes_nothing_and_is_told_who_fenced_it(world: World, step: object) -> None:
     """S62."""
+    world.patience = NO_PATIENCE
     stage_and_audit(world.process(), "run-1")
     stage_and_audit(world.process(), "run-2")
     before = world.database.committed
@@ -211,6 +213,8 @@ def test_i4_stale_run_changes_nothing_and_is_told_who_fenced_it(world: World, st
 
 @pytest.mark.parametrize("point", ["attempt_opened", "staging_sealed"])
 def test_i4_run_that_is_overtaken_while_staging_cannot_mark_it_staged(world: World, point: str) -> None:
+    world.patience = NO_PATIENCE
+
     def overtake() -> None:
         run_batch.run_once(world.process(), "run-2")
 
@@ -221,6 +225,8 @@ def test_i4_run_that_is_overtaken_while_staging_cannot_mark_it_staged(world: Wor
 
 @pytest.mark.parametrize("point", ["staged", "audited"])
 def test_i4_run_that_is_overtaken_between_its_steps_stops_at_the_next(world: World, point: str) -> None:
+    world.patience = NO_PATIENCE
+
     def overtake() -> None:
         run_batch.run_once(world.process(), "run-2")
 

@@ -25,6 +25,7 @@ from batchledger.errors import (
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Limits, Plan, StartPolicy
 from batchledger.ports import Publication, Stager
+from batchledger.presence import NO_PATIENCE
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.publication import MemoryPublication
@@ -142,6 +143,7 @@ def test_s93_each_attempt_removes_what_the_killed_ones_before_it_left(world: Wor
 
 def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) -> None:
     """The winner has removed its tables in the middle."""
+    world.patience = NO_PATIENCE
     platform = world.process()
     planned = plans.plan(platform, "run-1")
     assert planned is not None

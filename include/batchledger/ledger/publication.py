@@ -297,6 +297,8 @@ def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
     are handed on in the order of asking; a row goes to whoever asks first once it is free.
     """
     await_publications(cursor)
+    # The statement of a process that was killed would run to its end, and whoever takes over would wait for its locks.
+    cursor.execute("select set_config('client_connection_check_interval', '1s', true) where version() ~* 'linux'")
     for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
         name = f"batchledger {line} of {batch.pipeline}"
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])

@@ -13,6 +13,7 @@ from batchledger.ports.evidence import Evidence, EvidenceWriter, Testimony
 from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, StagedBranch, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
+from batchledger.ports.presence import Presences
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
 from batchledger.ports.sink import RowsToCheck, Sink, StagedRows, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
@@ -33,6 +34,7 @@ __all__ = [
     "OutputCounts",
     "OutputRecord",
     "OutputTopic",
+    "Presences",
     "Publication",
     "RecentBatch",
     "RowChecks",

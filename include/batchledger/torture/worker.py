@@ -6,6 +6,7 @@ a fault elsewhere. Nothing in the platform knows of this: a gate is a crash hook
 """
 
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,7 @@ from typing import Self
 
 from batchledger.batch import Decision, DeliveryMode
 from batchledger.errors import BatchBlockedError, BatchledgerError, FencedError, RowsLostError, StagingLostError
+from batchledger.presence import NO_PATIENCE
 from batchledger.torture.sabotage import build_platform_without
 from batchledger.torture.schedule import Protection
 
@@ -199,7 +201,9 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     published: list[int] = []
     pipeline = load_pipeline(order.pipeline)
     try:
-        platform = build_platform_without(order.without, pipeline, stop_at_gate)
+        # Everybody begins at once: what fencing keeps must not depend on who leaves a batch to whom.
+        built = build_platform_without(order.without, pipeline, stop_at_gate)
+        platform = dataclasses.replace(built, patience=NO_PATIENCE)
         if order.batch_id is not None:
             plans.retake(platform, order.batch_id, order.run, Decision("torture", "the target takes it now"))
             published.append(run_batch.take_through(platform, order.batch_id, order.run).batch_id)

@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0018"
-down_revision = "0014"
+down_revision = "0015"
 
 
 def upgrade() -> None:

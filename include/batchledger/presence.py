@@ -1,0 +1,60 @@
+"""Who is at work on a batch, and for how long that keeps others from starting an attempt of their own.
+
+Only progress depends on it, never what is published: whoever starts nevertheless fences the attempt before his (I4),
+as if this module did not exist.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+BEATS_BEFORE_STALLED = 6
+BEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """After how much silence others start: of a run at work, and of one whose next step has not begun yet.
+
+    ``stalled_seconds`` is for a process that is paused or unreachable; of one that has died, its session is gone at
+    once. ``handed_on_seconds`` is for a scheduler that lets a run wait between its steps, as long as Airflow waits for
+    a sign of life of a task.
+    """
+
+    stalled_seconds: float = BEATS_BEFORE_STALLED * BEAT_SECONDS
+    handed_on_seconds: float = 300.0
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often a run at work gives a sign of life; with no patience there is nobody who needs it often."""
+        return self.stalled_seconds / BEATS_BEFORE_STALLED or BEAT_SECONDS
+
+
+NO_PATIENCE = Patience(0.0, 0.0)
+"""Everybody starts at once, as if no other run were alive: what fencing has to bear alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The run that was last at work on a batch, as the ledger's database sees it now.
+
+    ``worker`` is the person and the machine, ``ana@host``. ``is_held``: the session of its process lives.
+    ``is_handed_on``: its last step ended well, ``silent_seconds`` ago; otherwise it gave its last sign of life then.
+    """
+
+    batch_id: int
+    run: str
+    worker: str
+    since: datetime
+    silent_seconds: float
+    is_held: bool
+    is_handed_on: bool = False
+
+    def lasts(self, patience: Patience) -> bool:
+        """Whether others leave the batch to it.
+
+        A session alone is not enough: that of a paused process lives on, and behind a pool of connections it may be
+        somebody else's by now. A sign of life alone is not either: whoever gave it may have been killed since.
+        """
+        if self.is_handed_on:
+            return self.silent_seconds < patience.handed_on_seconds
+        return self.is_held and self.silent_seconds < patience.stalled_seconds
