@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from batchledger.errors import DecisionRefusedError
 from batchledger.offsets import OffsetRange, TopicPartition, count_covered, find_gaps, merge_ranges
+from batchledger.record_times import RecordTimes
 
 
 class HolePolicy(StrEnum):
@@ -67,13 +68,15 @@ CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
 class WitnessedRange:
     """What the reading tasks saw of one range: offsets with a visible record, and records set aside.
 
-    ``tombstones`` are records without a value that were skipped because the pipeline says so.
+    ``tombstones`` are records without a value that were skipped because the pipeline says so. ``times`` are those of
+    the records that were set aside.
     """
 
     range: OffsetRange
     visible: int
     quarantined: int
     tombstones: int = 0
+    times: RecordTimes = field(default=RecordTimes(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ class StagedRange:
 
     ``outside`` counts rows that belong to no range of the batch; they are reported with its first range.
     ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row;
-    ``known_duplicates`` those of them that were listed when their range was published before.
+    ``known_duplicates`` those of them that were listed when their range was published before. ``times`` are those of
+    its rows.
     """
 
     range: OffsetRange
@@ -91,6 +95,7 @@ class StagedRange:
     outside: int = 0
     duplicates: int = 0
     known_duplicates: int = 0
+    times: RecordTimes = field(default=RecordTimes(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,7 @@ class RangeFacts:
     duplicates: int = 0
     known_duplicates: int = 0
     holes: HoleCounts = field(default_factory=HoleCounts)
+    times: RecordTimes = field(default=RecordTimes(), compare=False)
 
 
 def combine_witnesses(
@@ -188,6 +194,7 @@ def combine_witnesses(
                 duplicates=rows.duplicates,
                 known_duplicates=rows.known_duplicates,
                 holes=counts,
+                times=witness.times | rows.times,
             )
         )
     return tuple(facts)
@@ -241,7 +248,11 @@ def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The accounting of one range; see the module for the equation. ``holes`` are the explained ones, by class."""
+    """The accounting of one range; see the module for the equation. ``holes`` are the explained ones, by class.
+
+    ``times`` are those of its rows and of what was set aside, for whoever looks for records by their time; None where
+    nobody has looked. They take no part in the equation.
+    """
 
     range: OffsetRange
     accepted: int = 0
@@ -253,6 +264,7 @@ class Balance:
     markers: int = 0
     compacted: int = 0
     accepted_loss: int = 0
+    times: RecordTimes | None = field(default=None, compare=False)
 
     @property
     def holes(self) -> int:
@@ -276,7 +288,8 @@ def describe_balance(balance: Balance) -> str:
 
     Example: ``orders[0] 0..5: 5 offsets = 4 accepted + 1 filtered``.
     """
-    counts = {each.name: getattr(balance, each.name) for each in fields(balance) if each.name != "range"}
+    lines = [each.name for each in fields(balance) if each.name not in ("range", "times")]
+    counts = {name: getattr(balance, name) for name in lines}
     counts["unexplained"] = balance.unexplained
     told = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
     return f"{balance.range}: {len(balance.range):,} offsets = {' + '.join(told)}"
@@ -301,6 +314,7 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
         aborted=holes.get("aborted", 0),
         markers=holes.get("markers", 0),
         compacted=holes.get("compacted", 0) + holes.get("unclear", 0),
+        times=facts.times,
     )
 
 

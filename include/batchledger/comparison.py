@@ -97,13 +97,15 @@ class DryRunOutcome:
     """What a dry run has found, as the ledger keeps it: never a value of a record.
 
     ``expired``: what Kafka no longer has of what was asked for. ``comparison`` is None when the target would refuse the
-    rows. ``objections`` say why the replay would not be published; there are none when it would.
+    rows. ``objections`` say why the replay would not be published; there are none when it would. ``notes`` say what
+    else would be published with what was asked for.
     """
 
     expired: tuple[OffsetRange, ...] = ()
     replaced: tuple[ReplacedRows, ...] = ()
     comparison: Comparison | None = None
     objections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def repeats(self) -> bool:
@@ -120,6 +122,7 @@ class DryRunOutcome:
             "replaced": replaced,
             "comparison": None if self.comparison is None else _comparison_to_json(self.comparison),
             "objections": list(self.objections),
+            "notes": list(self.notes),
         }
 
     @classmethod
@@ -133,6 +136,7 @@ class DryRunOutcome:
             ),
             comparison=None if kept["comparison"] is None else _comparison_from_json(kept["comparison"]),
             objections=tuple(kept["objections"]),
+            notes=tuple(kept.get("notes", ())),
         )
 
 

@@ -28,7 +28,8 @@ class DryRun:
     """The outcome: whose rows would be replaced, how they would differ, and why it would not be published at all.
 
     ``comparison`` is None when the target would refuse the rows; ``objections`` are the checks that block it, empty
-    when nothing speaks against publishing. ``batch`` is the discarded one; its balance is in the ledger.
+    when nothing speaks against publishing. ``batch`` is the discarded one; its balance is in the ledger. ``notes`` are
+    those of its plan, which were logged before it began.
     """
 
     batch: Batch
@@ -36,6 +37,7 @@ class DryRun:
     replaced: tuple[ReplacedRows, ...]
     comparison: Comparison | None
     objections: tuple[CheckResult, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ class DryRun:
 def summarise_dry_run(found: DryRun) -> DryRunOutcome:
     """Return what the ledger keeps of the outcome, and anybody may read: without what may quote a record."""
     objections = tuple(f"{each.name}: {each.public_detail}" for each in found.objections)
-    return DryRunOutcome(found.expired, found.replaced, found.comparison, objections)
+    return DryRunOutcome(found.expired, found.replaced, found.comparison, objections, found.notes)
 
 
 def dry_run_replay(
@@ -59,6 +61,7 @@ def dry_run_replay(
     that fails midway is discarded without.
     """
     planned = plans.preview_replay(platform, replay)
+    plans.tell_notes(platform, planned)
     if planned.is_empty:
         return None
     planned = replace(planned, first_positions=(), is_dry_run=True)
@@ -67,7 +70,7 @@ def dry_run_replay(
     with begin_work(platform, batch.batch_id, run) as held:
         try:
             (stage_step or run_batch.stage)(held, batch.batch_id, run)
-            found = _look(held, batch, planned.expired, run)
+            found = replace(_look(held, batch, planned.expired, run), notes=planned.notes)
         finally:
             _end(platform, batch, None if found is None else summarise_dry_run(found))
     return replace(found, batch=platform.ledger.load_batch(batch.batch_id))

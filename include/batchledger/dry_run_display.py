@@ -29,6 +29,8 @@ def replaced_as_json(replaced: Sequence[ReplacedRows]) -> list[dict[str, Any]]:
 def show_outcome(found: DryRunOutcome) -> None:
     """Print what a dry run has found: rows that would go, how those that come differ, what speaks against it."""
     show_replaced(found.replaced, "Would be replaced")
+    for note in found.notes:
+        print_out(Text(as_sentence(note), "yellow"))
     if found.expired:
         print_out(Text(f"Kafka no longer has {describe_ranges(found.expired)}: their rows would stay.", "yellow"))
     if found.comparison is not None:
@@ -60,4 +62,5 @@ def outcome_as_json(found: DryRunOutcome) -> dict[str, Any]:
         "replaced": replaced_as_json(found.replaced),
         "comparison": comparison,
         "objections": found.objections,
+        "notes": found.notes,
     }

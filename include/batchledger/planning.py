@@ -43,7 +43,7 @@ class Plan:
     ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
     last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
     ``expired`` is what a replay leaves out because Kafka has removed it; one that ``is_dry_run`` is never published.
-    ``size`` is what a target duration allowed.
+    ``size`` is what a target duration allowed. ``notes`` are sentences for people to read before.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -56,6 +56,7 @@ class Plan:
     size: BatchSize | None = None
     origin: RecordOrigin = RecordOrigin.KAFKA
     is_dry_run: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def request_kind(self) -> DecisionKind:

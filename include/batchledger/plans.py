@@ -27,8 +27,10 @@ from batchledger.planning import (
 )
 from batchledger.refusals import blocked, never_published, paused_by
 from batchledger.replay import (
+    Interval,
     Quarantined,
     Replay,
+    ResolvedReplay,
     Window,
     check_portions,
     plan_quarantined,
@@ -37,6 +39,7 @@ from batchledger.replay import (
     resolve_ranges,
     resolve_window,
 )
+from batchledger.replay_window import find_candidates, find_records, keep_part, note_unknown
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +65,9 @@ def preview(platform: Platform, max_records: int | None = None, min_records: int
 
 
 def preview_replay(platform: Platform, replay: Replay) -> Plan:
-    """Return what a replay would publish again. Changes nothing. Raises ExpiredError, ReplayRefusedError.
+    """Return what a replay would publish again. Changes nothing but what the ledger knows of the times of records.
 
-    What the pipeline has lost elsewhere, or has not read yet, is no obstacle.
+    What the pipeline has lost elsewhere, or has not read yet, is no obstacle. Raises ExpiredError, ReplayRefusedError.
     """
     if isinstance(replay.what, Quarantined):
         records = platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges)
@@ -76,15 +79,35 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     first = _choose_first_positions(platform, stored, log)
     check_identity((*stored.values(), *first), log)
     if isinstance(replay.what, Window):
-        partitions = tuple(log.log_by_partition)
-        find = platform.source.find_offsets
-        since, until = find(partitions, replay.what.since), find(partitions, replay.what.until)
-        later = platform.source.read_log(rules.topics)
-        check_identity((*stored.values(), *first), later)
-        resolved = resolve_window(raise_log_starts(log, later), since, until)
+        resolved = _find_window(platform, replay.what, log, (*stored.values(), *first))
     else:
         resolved = resolve_ranges(rules.name, replay.what, log)
     return plan_ranges(rules.name, replay, resolved, first)
+
+
+def _find_window(platform: Platform, window: Window, log: LogState, positions: Sequence[Position]) -> ResolvedReplay:
+    """Return where the records of the window lie: in its part of the log, and elsewhere in what was published.
+
+    What had to be looked through because its times were unknown is known to the ledger from then on.
+    """
+    rules, source, ledger = platform.rules, platform.source, platform.ledger
+    partitions = tuple(log.log_by_partition)
+    since, until = source.find_offsets(partitions, window.since), source.find_offsets(partitions, window.until)
+    later = source.read_log(rules.topics)
+    check_identity(positions, later)
+    log = raise_log_starts(log, later)
+    part = resolve_window(log, since, until)
+    published = ledger.find_times(rules.name, window.span, part.ranges)
+    candidates = find_candidates(window, published, part, since, log)
+    if candidates.doubtful:
+        offsets = f"{count_offsets(candidates.doubtful):,} offsets in {describe_ranges(candidates.doubtful)}"
+        logger.info("%s: looks through %s for records of %s", rules.name, offsets, window)
+    searched = source.search(candidates.doubtful, window.span)
+    if unknown := note_unknown(candidates, searched):
+        ledger.note_times(rules.name, unknown)
+    if isinstance(window, Interval):
+        return keep_part(rules.name, window, part, candidates, searched)
+    return find_records(published, part, candidates, searched)
 
 
 def plan(
@@ -161,6 +184,7 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
     if batch is None:
         _require_running(platform)
         planned = preview_replay(platform, replay)
+        tell_notes(platform, planned)
         if planned.is_empty:
             if planned.expired:
                 platform.ledger.note_expired(platform.rules.name, planned.expired, decision, key)
@@ -174,6 +198,12 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
     _warn_once_more(platform, batch)
     platform.crash("plan_stored")
     return batch
+
+
+def tell_notes(platform: Platform, planned: Plan) -> None:
+    """Log what people should know of a plan before it is carried out."""
+    for each in planned.notes:
+        logger.warning("%s: %s", platform.rules.name, each)
 
 
 def store_replay(platform: Platform, planned: Plan, run: str, decision: Decision, key: str | None) -> Batch:

@@ -1,11 +1,12 @@
 """Decide which offsets a replay publishes again: a time window or named ranges, resolved once against the log. Pure.
 
-A window ``[since, until)`` becomes ``[offset at since, offset at until)`` of each partition, where the offset at a
-moment is the first one whose record's timestamp is at or after it, and the readable end when there is none. These
-offsets never decrease as the moment grows, whatever the order of the timestamps, so neighbouring windows tile the log.
+A window ``[since, until)`` has a part of the log, ``[offset at since, offset at until)`` of each partition, where the
+offset at a moment is the first one whose record's timestamp is at or after it, and the readable end when there is none.
+These offsets never decrease as the moment grows, whatever the order of the timestamps, so neighbouring parts tile the
+log. Where timestamps are out of order, records of the window lie elsewhere as well: ``replay_window`` finds them.
 
 Worked example, timestamps of ``orders[0]``: 10:05, 10:01, 11:00, 10:59. The offset at 10:00 is 0, at 11:00 it is 2, at
-12:00 it is the end, 4: the window 10:00 to 11:00 is ``orders[0] 0..2``, the next one ``orders[0] 2..4``.
+12:00 it is the end, 4: the part of 10:00 to 11:00 is ``orders[0] 0..2``, the next one ``orders[0] 2..4``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from batchledger.offsets import (
     merge_ranges,
 )
 from batchledger.planning import Plan
+from batchledger.record_times import TimeSpan, to_milliseconds
 
 RANGES_AT_ONCE = 500
 BYTES_AT_ONCE = 32 * 2**20
@@ -44,6 +46,16 @@ class Window:
 
     def __str__(self) -> str:
         return f"{self.since.isoformat()} to {self.until.isoformat()}"
+
+    @property
+    def span(self) -> TimeSpan:
+        """The timestamps of its records."""
+        return TimeSpan(to_milliseconds(self.since), to_milliseconds(self.until))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(Window):
+    """A window as one of many that a backfill goes through: it takes a part of the log, which no other one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +87,13 @@ class ResolvedReplay:
     """What a replay means on the log as it is: the ranges that can be read, and what is gone for good.
 
     ``empty`` names partitions that had records and hold none any more, as an idle one does after its retention.
+    ``notes`` are sentences for people to read before.
     """
 
     ranges: tuple[OffsetRange, ...]
     expired: tuple[OffsetRange, ...] = ()
     empty: tuple[TopicPartition, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def resolve_window(
@@ -87,15 +101,16 @@ def resolve_window(
     since_by_partition: Mapping[TopicPartition, int],
     until_by_partition: Mapping[TopicPartition, int],
 ) -> ResolvedReplay:
-    """Return the ranges of a window, given the first offset at or after its two moments; absent means there is none.
+    """Return a window's part of the log, given the first offset at or after its two moments; absent: there is none.
 
     A range that begins where the log does may have lost its beginning: the records before it could belong to the window
     as well, and nobody can tell any more. Everything below the log start then counts as expired. Of an empty partition
     nobody can tell for any window, that of today included.
 
     A limit: where timestamps are out of order, records of a window that begins beyond the log start may be gone too,
-    and nothing that Kafka still holds tells of it. Of 13:00, 11:00, 11:30, 12:30 the first has expired; the window
-    12:00 to 15:00 is ``3..4``, and its record of 13:00 is not missed.
+    and nothing that Kafka still holds tells of it. Of 13:00, 11:00, 11:30, 12:30 the first has expired; the part of
+    12:00 to 15:00 is ``3..4``, and its record of 13:00 is not missed. ``replay_window`` misses it once its whole range
+    has expired.
     """
     ranges, expired, empty = [], [], []
     for partition, held in sorted(log.log_by_partition.items()):
@@ -175,6 +190,7 @@ def plan_ranges(
         delivery=DeliveryMode.EXACTLY_ONCE,
         lane=Lane.REPLAY,
         expired=resolved.expired,
+        notes=resolved.notes,
     )
 
 

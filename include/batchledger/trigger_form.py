@@ -15,7 +15,7 @@ from typing import Any
 from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange, describe_ranges, find_overlaps
-from batchledger.replay import Quarantined, Replay, Window
+from batchledger.replay import Interval, Quarantined, Replay, Window
 
 
 class Action(StrEnum):
@@ -173,9 +173,9 @@ def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts
             f"run {run.run_id} has no interval to publish again: it was created before the pipeline had this schedule. "
             f"Trigger a run with {Field.ACTION} {Action.REPLAY_WINDOW} instead."
         )
-    window = Window(since, until)
+    interval = Interval(since, until)
     more = f": {given[Field.REASON]}" if Field.REASON in given else ""
-    return _republish(window, given, run, f"backfill of {window}{more}")
+    return _republish(interval, given, run, f"backfill of {interval}{more}")
 
 
 def _republish(

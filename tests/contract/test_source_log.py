@@ -14,8 +14,9 @@ from batchledger.kafka import requests
 from batchledger.kafka.admin import KEEP_FOREVER
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.record_times import to_milliseconds
 from tests.contract.sources import Source
-from tests.fakes.source import DEFAULT_TIMESTAMP, to_milliseconds
+from tests.fakes.source import DEFAULT_TIMESTAMP
 
 HOUR = timedelta(hours=1)
 DAY_MS = 24 * 60 * 60 * 1000

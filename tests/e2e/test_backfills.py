@@ -27,6 +27,7 @@ from tests.e2e.runs import (
     send_history,
     spoil_target,
     switch_on,
+    trigger,
     wait_until_idle,
 )
 from tests.support import TestPipeline, Workplace, delete_records, wait_until
@@ -155,3 +156,37 @@ def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_i
     assert read_target(pipeline) == expected
     pipeline.assert_exact()
     assert [each.run_id for each in airflow.list_runs(pipeline.name) if each.kind == "backfill"] == [run.run_id]
+
+
+def test_backfill_of_a_day_that_was_written_after_later_days_fails_and_names_the_replay_that_finds_it(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """Its part of the log is empty: nothing would be done, and look like a success."""
+    pipeline = workplace.create(partitions=1, topic_config=KEEP_FOREVER, schedule="@daily")
+    for day in (0, 5, 2):
+        moment = FIRST_DAY + day * DAY
+        value = json.dumps({"message_id": f"{pipeline.name}-{day}", "number": day, "amount": 1.0}).encode()
+        pipeline.send_raw([(0, value)], timestamp=int(moment.timestamp() * 1000))
+        pipeline.sent.append(f"{pipeline.name}-{day}")
+    switch_on(airflow, pipeline)
+    wait_until(lambda: pipeline.count_target_rows() == 3, DEADLINE_SECONDS)
+    wait_until_idle(airflow, pipeline)
+    since, until = FIRST_DAY + 2 * DAY, FIRST_DAY + 3 * DAY
+
+    airflow.backfill(pipeline.name, Backfill(since, since))
+    wait_until_idle(airflow, pipeline)
+    (run,) = (each for each in airflow.list_runs(pipeline.name) if each.kind == "backfill")
+    state, tries, error = plan_of(airflow, pipeline, run)
+    assert (run.state, state, tries) == ("failed", "failed", 1)
+    assert f"its part of the log is empty. In {pipeline.name}, timestamps are out of order" in error
+    bounds = f"--from {since.isoformat()} --until {until.isoformat()}"
+    assert f"in {pipeline.name}[0] 2..3" in error
+    assert f"batchledger replay {pipeline.name} {bounds}" in error
+    assert count_replays(pipeline) == 0
+
+    moments = {"window_since": since.isoformat(), "window_until": until.isoformat()}
+    found = trigger(airflow, pipeline, action="replay_window", reason="as it said", **moments)
+    assert found.state == "success"
+    (replay,) = (each for each in batches_of(pipeline) if each.lane == "replay")
+    assert pipeline.query("select number from {target} where _batch_id = %s", replay.batch_id) == [(2,)]
+    pipeline.assert_exact()

@@ -14,6 +14,7 @@ from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
+from batchledger.record_times import RecordTimes
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 
@@ -71,13 +72,21 @@ class MemoryEvidence:
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
         """See the port."""
         held = self._held(attempt)
-        set_aside = {(TopicPartition(row["topic"], row["partition"]), row["offset"]) for row in held.quarantined}
+        set_aside = {
+            (TopicPartition(row["topic"], row["partition"]), row["offset"]): row["timestamp_ms"]
+            for row in held.quarantined
+        }
         return [
             WitnessedRange(
                 each,
                 visible=len(each) - count_offsets(find_gaps(held.visible, within=[each])),
                 quarantined=sum(partition == each.partition and offset in each for partition, offset in set_aside),
                 tombstones=len(each) - count_offsets(find_gaps(held.tombstones, within=[each])),
+                times=RecordTimes.of(
+                    written_at
+                    for (partition, offset), written_at in set_aside.items()
+                    if partition == each.partition and offset in each
+                ),
             )
             for each in attempt.batch.ranges
         ]

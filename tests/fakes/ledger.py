@@ -31,6 +31,7 @@ from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
 from batchledger.quarantine_content import QuarantineContent
+from batchledger.record_times import RecordTimes, TimedRange, TimeSpan
 from batchledger.refusals import closed, fenced_by, outcome_pending
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
@@ -202,6 +203,30 @@ class MemoryLedger:
             HeldRange(one.batch.batch_id, each) for one in others for each in intersect(one.batch.ranges, batch.ranges)
         ]
         return sorted(found, key=lambda each: each.range)
+
+    def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
+        """See the port."""
+        found = [
+            TimedRange(
+                piece, each.range, each.times, each.accepted + each.duplicates + each.quarantined,
+                each.tombstones + each.filtered,
+            )
+            for stored in self.database.committed.batches.values()
+            if stored.batch.pipeline == pipeline
+            for each in stored.balances
+            for piece in intersect(stored.held, [each.range])
+        ]  # fmt: skip
+        return sorted((each for each in found if _may_hold(each, found, span, within)), key=lambda each: each.range)
+
+    def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
+        """See the port."""
+        with self.database.transaction() as tables:
+            for batch_id, stored in tables.batches.items():
+                if stored.batch.pipeline == pipeline and stored.held:
+                    noted = [
+                        replace(each, times=each.times or times_by_range.get(each.range)) for each in stored.balances
+                    ]
+                    tables.batches[batch_id] = replace(stored, balances=tuple(noted))
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""
@@ -385,3 +410,12 @@ class MemoryLedger:
         if self.commit_fault is moment:
             self.commit_fault = None
             raise OutcomeUnknownError(f"connection lost while {attempt.batch.label} was being committed.")
+
+
+def _may_hold(one: TimedRange, published: Sequence[TimedRange], span: TimeSpan, within: Sequence[OffsetRange]) -> bool:
+    """Whether a piece may have records of the span, or any of its range lies within the named ranges."""
+    if intersect((each.range for each in published if each.whole == one.whole), within):
+        return True
+    if one.times is None:
+        return one.records > 0
+    return one.times.meets(span) or one.times.untimed > 0

@@ -24,6 +24,7 @@ from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
+from batchledger.record_times import RecordTimes, to_milliseconds
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -88,8 +89,11 @@ class MemoryStagedRows:
     def summarise(self) -> Sequence[StagedRange]:
         """See the port."""
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
+        times: dict[OffsetRange | None, list[int | None]] = defaultdict(list)
         for row in self._rows:
             held[_range_of(row, self.attempt)].append(coordinate_of(row))
+            written_at = row["_timestamp"]
+            times[_range_of(row, self.attempt)].append(None if written_at is None else to_milliseconds(written_at))
         outside, duplicates = len(held[None]), self.judged.duplicates
         return [
             StagedRange(
@@ -99,6 +103,7 @@ class MemoryStagedRows:
                 0 if number else outside,
                 sum(coordinate in duplicates for coordinate in held[each]),
                 sum(coordinate in duplicates.keys() - self.judged.repeated.keys() for coordinate in held[each]),
+                RecordTimes.of(times[each]),
             )
             for number, each in enumerate(self.attempt.batch.ranges)
         ]

@@ -11,28 +11,27 @@ from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIden
 from batchledger.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
+from batchledger.record_times import EPOCH, MILLISECOND, Searched, TimeSearch, TimeSpan, to_milliseconds
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+def stamp(record: "Record") -> int | None:
+    """A record's timestamp as Kafka has it."""
+    return None if record.timestamp is None else to_milliseconds(record.timestamp)
 
 
-def to_milliseconds(moment: datetime) -> int:
-    """As Kafka has it."""
-    return (moment - EPOCH) // timedelta(milliseconds=1)
-
-
-def to_moment(milliseconds: int) -> datetime:
+def to_moment(milliseconds: int | None) -> datetime | None:
     """The moment that Kafka's number means."""
-    return EPOCH + timedelta(milliseconds=milliseconds)
+    return None if milliseconds is None else EPOCH + milliseconds * MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One visible record; without a value it is a tombstone."""
+    """One visible record; without a value it is a tombstone, and some carry no timestamp."""
 
     value: bytes | None
-    timestamp: datetime = DEFAULT_TIMESTAMP
+    timestamp: datetime | None = DEFAULT_TIMESTAMP
     key: bytes | None = None
 
 
@@ -101,7 +100,7 @@ class MemoryBroker:
         del self.topic_ids[topic]
         self.partitions = {key: held for key, held in self.partitions.items() if key.topic != topic}
 
-    def append(self, partition: TopicPartition, *values: bytes, timestamp: datetime = DEFAULT_TIMESTAMP) -> None:
+    def append(self, partition: TopicPartition, *values: bytes, timestamp: datetime | None = DEFAULT_TIMESTAMP) -> None:
         """Write one record a value."""
         self.partitions[partition].log.extend(Record(value, timestamp) for value in values)
 
@@ -190,9 +189,19 @@ class MemorySourceLog:
             held = self.broker.partitions[partition]
             for offset in range(held.log_start, held.end):
                 record = held.find_committed(offset)
-                if record is not None and record.timestamp >= at:
+                if record is not None and record.timestamp is not None and record.timestamp >= at:
                     found[partition] = offset
                     break
+        return found
+
+    def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
+        """See the port."""
+        found = []
+        for each in ranges:
+            search = TimeSearch(each, span)
+            for offset, record in self.broker.read(each):
+                search.see(offset, stamp(record))
+            found.append(search.result())
         return found
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
@@ -242,7 +251,7 @@ class MemorySourceLog:
                     break
                 place = {"topic": each.partition.topic, "partition": each.partition.partition, "offset": offset}
                 rest = {
-                    "timestamp_ms": to_milliseconds(record.timestamp),
+                    "timestamp_ms": stamp(record),
                     "key": record.key,
                     "value": record.value,
                     "headers": "[]",

@@ -18,7 +18,7 @@ from batchledger.offsets import OffsetRange
 from batchledger.ports import Evidence, Sink
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from batchledger.record_rules import TombstonePolicy
-from tests.fakes.source import MemoryBroker, Record, to_milliseconds, to_moment
+from tests.fakes.source import MemoryBroker, Record, stamp, to_moment
 
 ROW_SCHEMA = pa.schema(
     [
@@ -103,7 +103,7 @@ class MemoryStager:
                 rows.append({**place, **self._columns_of(record)})
             except (ValueError, KeyError, TypeError) as error:
                 place = {"topic": topic, "partition": partition, "offset": offset}
-                place["timestamp_ms"] = to_milliseconds(record.timestamp)
+                place["timestamp_ms"] = stamp(record)
                 rest = {"key": record.key, "value": record.value, "headers": "[]", "error": f"not decodable: {error}"}
                 undecodable.append({**place, **rest})
         return rows, undecodable, skipped

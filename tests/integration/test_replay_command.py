@@ -70,7 +70,7 @@ def test_a_dry_run_tells_what_the_replay_then_does(workplace: Workplace) -> None
     assert said["comparison"]["examples"] == [{"record": f"{pipeline.name}[0]@3", "columns": ["amount"]}]
     assert [(each["batch_id"], each["rows"]) for each in said["replaced"]] == [(first["batch_id"], 5)]
     kept = ask("batch", str(said["batch_id"]))["dry_run"]
-    assert kept == {name: said[name] for name in ("expired", "replaced", "comparison", "objections")}
+    assert kept == {name: said[name] for name in ("expired", "replaced", "comparison", "objections", "notes")}
     shown = " ".join(batchledger("replay", pipeline.name, *ranges, "--dry-run").stdout.split())
     assert "0 added, 1 removed, 1 changed, 3 unchanged" in shown
     assert pipeline.query("select * from {target} order by _partition, _offset") == before

@@ -19,6 +19,7 @@ OUTCOME = DryRunOutcome(
     replaced=(ReplacedRows(HeldRange(1, OffsetRange(ORDERS_0, 5, 8)), 3),),
     comparison=Comparison(1, 0, 2, 3, (ChangedRow(ORDERS_0, 5, ("amount",)),), ("note",)),
     objections=("no_duplicate_offsets: 2 offsets twice",),
+    notes=("2 records come along",),
 )
 COMPARISON = {
     "added": 1, "removed": 0, "changed": 2, "unchanged": 3, "repeated": 0,
@@ -30,8 +31,9 @@ AS_JSON = {
     "replaced": [{"batch_id": 1, "range": "orders[0] 5..8", "rows": 3}],
     "comparison": COMPARISON,
     "objections": ["no_duplicate_offsets: 2 offsets twice"],
+    "notes": ["2 records come along"],
 }  # fmt: skip
-NOTHING = {"expired": [], "replaced": [], "comparison": None, "objections": []}
+NOTHING = {"expired": [], "replaced": [], "comparison": None, "objections": [], "notes": []}
 
 counts = st.integers(min_value=0, max_value=LARGEST_OFFSET)
 numbers = st.integers(min_value=0, max_value=LARGEST_PARTITION)
@@ -55,6 +57,7 @@ outcomes = st.builds(
         Comparison, counts, counts, counts, counts,
         several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts), counts,
     ),
+    several(texts),
     several(texts),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from batchledger.pipeline import Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Publication
 from batchledger.record_rules import Deduplication, Upsert
-from batchledger.replay import Replay, Window
+from batchledger.replay import Interval, Replay, Window
 from tests.fakes.crash import (
     SHARED,
     SINKS,
@@ -346,7 +346,7 @@ def test_replay_that_asks_for_nothing_is_no_batch(world: World) -> None:
     assert plans.plan_replay(world.process(), Replay(window), "again", ANA, "again") is None
 
 
-def test_windows_of_a_backfill_publish_each_record_once_in_any_order() -> None:
+def test_intervals_of_a_backfill_publish_each_record_once_in_any_order() -> None:
     world = World(start=StartPolicy.LATEST)
     world.broker.create_topic("orders", 1)
     start = datetime(2026, 11, 1, tzinfo=UTC)
@@ -355,7 +355,7 @@ def test_windows_of_a_backfill_publish_each_record_once_in_any_order() -> None:
     run_batch.run_once(world.process(), "first")
     days = [start + timedelta(days=number) for number in range(4)]
     for number, (since, until) in enumerate(reversed(list(pairwise(days)))):
-        publish(world.process(), Replay(Window(since, until)), f"backfill-{number}")
+        publish(world.process(), Replay(Interval(since, until)), f"backfill-{number}")
     assert_exactly_once(world)
     assert_proved(world)
 

@@ -9,7 +9,7 @@ import pytest
 from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange
-from batchledger.replay import Quarantined, Replay, Window
+from batchledger.replay import Interval, Quarantined, Replay, Window
 from batchledger.trigger_form import Action, CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 TOPICS = ("orders", "returns")
@@ -89,7 +89,8 @@ def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict
 )
 def test_dry_run_shows_the_same_replay_and_needs_no_reason(fields: dict[str, Any], run: RunFacts, reason: str) -> None:
     order = read(UNTOUCHED | fields | {"dry_run": True}, run)
-    assert order == Rehearse(Replay(Window(FIRST, SECOND)), Decision("ana", reason))
+    kind = Interval if run.is_backfill else Window
+    assert order == Rehearse(Replay(kind(FIRST, SECOND)), Decision("ana", reason))
 
 
 def test_dry_run_shows_a_replay_of_quarantine_too() -> None:
@@ -99,13 +100,13 @@ def test_dry_run_shows_a_replay_of_quarantine_too() -> None:
 
 def test_backfill_run_publishes_its_interval_again_whatever_its_id_says() -> None:
     decision = Decision("ana", "backfill of 2013-01-01T00:00:00+00:00 to 2013-01-02T00:00:00+00:00")
-    assert read({}, BACKFILL) == Republish(Replay(Window(FIRST, SECOND)), decision, "scheduled__1#0")
+    assert read({}, BACKFILL) == Republish(Replay(Interval(FIRST, SECOND)), decision, "scheduled__1#0")
 
 
 def test_backfill_takes_a_reason_and_allows_expired_records_from_its_configuration() -> None:
     order = read(UNTOUCHED | {"allow_expired": True, "reason": "schema fixed"}, BACKFILL)
     assert isinstance(order, Republish)
-    assert order.replay == Replay(Window(FIRST, SECOND), allow_expired=True)
+    assert order.replay == Replay(Interval(FIRST, SECOND), allow_expired=True)
     assert order.decision.reason.endswith("to 2013-01-02T00:00:00+00:00: schema fixed")
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
-from batchledger.kafka import health, second_read
+from batchledger.kafka import health, second_read, time_search
 from batchledger.kafka.records import read_bytes
 from batchledger.kafka.requests import (
     REQUEST_TIMEOUT_SECONDS,
@@ -31,6 +31,7 @@ from batchledger.kafka.requests import (
     wait,
 )
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_times import Searched, TimeSpan, to_milliseconds
 
 OFFSETS_IN_COMMIT = 500
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -65,9 +66,12 @@ class KafkaLog:
         """See the port."""
         with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
             # Nothing is older for Kafka, and negative ones have meanings of their own.
-            milliseconds = max(0, int(at.timestamp() * 1000))
-            found = list_offsets(self.options, partitions, milliseconds)
+            found = list_offsets(self.options, partitions, max(0, to_milliseconds(at)))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
+        """See the port."""
+        return time_search.search(self.options, ranges, span)
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """See the port."""

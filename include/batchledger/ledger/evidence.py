@@ -29,6 +29,7 @@ from batchledger.errors import StagingLostError
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.quarantine import QUARANTINE_SCHEMA
 from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
+from batchledger.record_times import RecordTimes
 
 _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
 _ROWS_AT_ONCE = 1_000
@@ -119,8 +120,14 @@ class PostgresEvidence:
         with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
             return [
-                WitnessedRange(OffsetRange(TopicPartition(topic, partition), start, until), *counts)
-                for topic, partition, start, until, *counts in cursor.fetchall()
+                WitnessedRange(
+                    OffsetRange(TopicPartition(topic, partition), start, until),
+                    visible,
+                    quarantined,
+                    tombstones,
+                    RecordTimes(*times),
+                )
+                for topic, partition, start, until, visible, quarantined, tombstones, *times in cursor.fetchall()
             ]
 
     def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:

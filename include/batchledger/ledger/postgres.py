@@ -63,11 +63,13 @@ from batchledger.ledger.rows import (
     store_balances,
 )
 from batchledger.ledger.schema import transaction
+from batchledger.ledger.times import find_times, note_times
 from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges, single_offset
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
 from batchledger.ports import RecentBatch
 from batchledger.quarantine_content import NOTHING, QuarantineContent
+from batchledger.record_times import RecordTimes, TimedRange, TimeSpan
 from batchledger.refusals import closed, fenced_by, outcome_pending, paused_by
 
 
@@ -186,6 +188,16 @@ class PostgresLedger:
         with transaction(self.dsn, f"look who has published offsets of {batch.label}") as cursor:
             cursor.execute(read_statement(__package__, "find_published"), {"batch_id": batch.batch_id})
             return read_held(cursor)
+
+    def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
+        """See the port."""
+        with transaction(self.dsn, f"look when records of {pipeline} were written") as cursor:
+            return find_times(cursor, pipeline, span, within)
+
+    def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"note when records of {pipeline} were written") as cursor:
+            note_times(cursor, pipeline, times_by_range)
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """See the port."""

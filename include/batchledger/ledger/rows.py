@@ -32,6 +32,7 @@ from batchledger.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.planning import Plan
 from batchledger.quarantine_content import KINDS_SHOWN, ErrorKind, QuarantineContent
+from batchledger.record_times import RecordTimes
 from batchledger.refusals import outcome_pending
 
 Cursor = psycopg.Cursor[Any]
@@ -145,8 +146,17 @@ def store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -
         "accepted_loss",
     )  # fmt: skip
     arrays = {line: [getattr(each, line) for each in balances] for line in lines}
+    arrays |= times_as_arrays([each.times for each in balances])
     parameters = {"batch_id": batch_id, **ranges_as_arrays([each.range for each in balances]), **arrays}
     cursor.execute(read_statement(__package__, "store_balances"), parameters)
+
+
+def times_as_arrays(times: Sequence[RecordTimes | None]) -> dict[str, list[int | None]]:
+    """Return times as the parameters of a statement that unnests them; all three are null where they are unknown."""
+    return {
+        name: [None if each is None else getattr(each, name) for each in times]
+        for name in ("first_ms", "last_ms", "untimed")
+    }
 
 
 def insert_decision(

@@ -27,6 +27,7 @@ from batchledger.planning import Plan
 from batchledger.ports.checks import RecentBatch
 from batchledger.ports.publication import Publication, Truncate
 from batchledger.quarantine_content import QuarantineContent
+from batchledger.record_times import RecordTimes, TimedRange, TimeSpan
 from batchledger.rewind import ResolvedRewind
 
 
@@ -93,6 +94,16 @@ class Ledger(Protocol):
 
         The database refuses to publish these offsets once more (I2); this says it earlier.
         """
+
+    def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
+        """Return what published batches hold that may have records of the span, in the order of offsets.
+
+        These are held offsets of ranges whose times meet the span, have not been noted though there are records, or
+        leave out records that have no timestamp; and those of every range of which something is held ``within``.
+        """
+
+    def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
+        """Keep the times of whole ranges that were published before the ledger kept any; others stay as they are."""
 
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
         """Return which records of the ranges are in quarantine, of all offsets when it is None; in their order."""

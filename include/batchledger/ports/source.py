@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from batchledger.accounting import HoleEvidence
 from batchledger.batch import Attempt, LogState, PartitionHealth, Staged
 from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.record_times import Searched, TimeSpan
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -24,6 +25,13 @@ class SourceLog(Protocol):
 
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """Return the first offset whose timestamp is at or after ``at``; absent when there is none."""
+
+    def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
+        """Look through the committed records of the ranges for those of the span; one answer a range, in their order.
+
+        The ranges are disjoint, lie between log start and readable end, and are read whole: as much as reading them
+        costs without decoding. Takes as long as ``look_into`` at most, and raises ServiceUnavailableError as it does.
+        """
 
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""

@@ -21,6 +21,7 @@ from batchledger.database import ranges_as_arrays
 from batchledger.numbering import NumberFacts
 from batchledger.ports import RowsToCheck
 from batchledger.record_rules import SequenceRule
+from batchledger.record_times import RecordTimes
 from batchledger.sinks.sequences import PostgresSequence
 from batchledger.sinks.staging import find_aside, join_names, read_sql, select_kept, statement_about
 
@@ -62,8 +63,8 @@ class PostgresStagedRows:
                 cursor.execute(read_sql("count_repeated"), ranges_as_arrays(ranges))
                 repeated = cursor.fetchall()
         return [
-            StagedRange(range_, rows, distinct, outside, *duplicates)
-            for range_, (rows, distinct, outside), duplicates in zip(ranges, counts, repeated, strict=True)
+            StagedRange(range_, rows, distinct, outside, *duplicates, times=RecordTimes(*times))
+            for range_, (rows, distinct, outside, *times), duplicates in zip(ranges, counts, repeated, strict=True)
         ]
 
     def count_numbers(self) -> NumberFacts | None:

@@ -7,7 +7,8 @@ select r.topic, r.partition, lower(r.offsets), upper(r.offsets),
     coalesce(q.records, 0),
     coalesce((
         select sum(upper(skipped) - lower(skipped))::bigint
-        from unnest(v.tombstones * int8multirange(r.offsets)) as skipped), 0)
+        from unnest(v.tombstones * int8multirange(r.offsets)) as skipped), 0),
+    q.first_ms, q.last_ms, coalesce(q.untimed, 0)
 from batchledger.batch_range r
 left join (
     select topic, partition, range_agg(offsets) as offsets, range_agg(tombstones) as tombstones
@@ -16,8 +17,15 @@ left join (
     group by topic, partition) v
     on v.topic = r.topic and v.partition = r.partition
 left join (
-    select mine.topic, mine.partition, mine.offsets, count(distinct q."offset") as records
-    from {quarantine} q
+    select mine.topic, mine.partition, mine.offsets, count(distinct q."offset") as records,
+        min(q.moment_ms) as first_ms, max(q.moment_ms) as last_ms,
+        count(distinct q."offset") filter (where q.moment_ms is null) as untimed
+    from (
+        -- A number that is no moment of the years 1 to 9999 lies in no window of time.
+        select topic, partition, "offset",
+            case when timestamp_ms <> -1 and timestamp_ms between -62135596800000 and 253402300799999
+                then timestamp_ms end as moment_ms
+        from {quarantine}) q
     join batchledger.batch_range mine
         on mine.batch_id = %(batch_id)s and mine.topic = q.topic and mine.partition = q.partition
         and mine.offsets @> q."offset"

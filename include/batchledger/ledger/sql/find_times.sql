@@ -1,0 +1,31 @@
+-- What published batches hold that may have records of a span of time, with what is known of the times: those that meet
+-- it, those that nobody has noted, those of records that have none, and whatever is held within the named ranges. Each
+-- kind is found by an index of its own.
+with found as (
+    select batch_id, topic, partition, offsets
+    from batchledger.batch_range
+    where pipeline = %(pipeline)s and not isempty(held) and timestamps && int8range(%(since_ms)s, %(until_ms)s)
+    union
+    select batch_id, topic, partition, offsets
+    from batchledger.batch_range
+    where pipeline = %(pipeline)s and not isempty(held) and timestamps is null
+        and accepted + duplicates + quarantined > 0
+    union
+    select batch_id, topic, partition, offsets
+    from batchledger.batch_range
+    where pipeline = %(pipeline)s and not isempty(held) and untimed > 0
+    union
+    select r.batch_id, r.topic, r.partition, r.offsets
+    from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+        as named (topic, partition, start, until)
+    join batchledger.batch_range r
+        on r.pipeline = %(pipeline)s and r.topic = named.topic and r.partition = named.partition
+        and r.held && int8multirange(int8range(named.start, named.until)) and not isempty(r.held)
+)
+select r.topic, r.partition, lower(piece), upper(piece), lower(r.offsets), upper(r.offsets),
+    lower(r.timestamps), upper(r.timestamps) - 1, r.untimed,
+    coalesce(r.accepted + r.duplicates + r.quarantined, 0), coalesce(r.tombstones + r.filtered, 0)
+from found
+join batchledger.batch_range r using (batch_id, topic, partition, offsets)
+cross join lateral unnest(r.held) as piece
+order by r.topic, r.partition, piece
