@@ -154,6 +154,7 @@ class DecisionKind(StrEnum):
     ACCEPT = "accept"
     DISCARD = "discard"
     REWIND = "rewind"
+    ADOPT_TARGET = "adopt-target"
     PAUSE = "pause"
     RESUME = "resume"
     RETRY = "retry"
@@ -193,6 +194,14 @@ class Decided:
     record: DecisionRecord | None
     is_new: bool = True
     warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the rows of a pipeline go: its name as people write it, and what tells it from another of that name."""
+
+    name: str
+    identity: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import typer
 from rich.logging import RichHandler
 
 from batchledger import (
+    adoption_commands,
     alert_commands,
     alert_display,
     decision_commands,
@@ -57,6 +58,7 @@ for _decide in (
     decision_commands.accept,
     decision_commands.discard,
     decision_commands.accept_loss,
+    adoption_commands.adopt_target,
     decision_commands.pause,
     decision_commands.resume,
 ):

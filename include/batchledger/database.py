@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -34,7 +34,10 @@ logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[TupleRow]
 
 _SESSION = {
+    # Hashes of keys depend on how values are written, which another server must not decide.
     "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
     "lock_timeout": "20s",
     # A process that is paused inside a transaction would hold the pipeline's lock until it wakes up.
     "idle_in_transaction_session_timeout": "60s",
@@ -287,9 +290,9 @@ def held_as_arrays(held: Sequence[HeldRange]) -> dict[str, list[Any]]:
     return {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
 
 
-def read_ranges(cursor: psycopg.Cursor[Any]) -> list[OffsetRange]:
+def read_ranges(rows: Iterable[tuple[Any, ...]]) -> list[OffsetRange]:
     """Return the rows of a query for ranges: topic, partition, start, until."""
-    return [OffsetRange(TopicPartition(topic, partition), start, until) for topic, partition, start, until in cursor]
+    return [OffsetRange(TopicPartition(topic, partition), start, until) for topic, partition, start, until in rows]
 
 
 def read_held(cursor: psycopg.Cursor[Any]) -> list[HeldRange]:

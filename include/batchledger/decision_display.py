@@ -17,12 +17,7 @@ def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run
     """Say what a decision changed or, in a dry run, would change; and if nothing, who has decided it before."""
     record = decided.record
     if as_json:
-        known = {} if record is None else dataclasses.asdict(record)
-        # What a rehearsal gives numbers to does not exist.
-        unreal = {"decision_id": None, "decided_at": None} if dry_run and decided.is_new else {}
-        print_json(
-            {"pipeline": pipeline, "kind": kind, **known, **unreal, "is_new": decided.is_new, "dry_run": dry_run}
-        )
+        print_json(decided_as_json(pipeline, kind, decided, dry_run=dry_run))
         return
     if record is None:
         print_out(f"{kind} of {pipeline}: there is nothing to change.")
@@ -35,6 +30,14 @@ def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run
         if decided.warning and dry_run:
             print_out(Text(as_sentence(decided.warning), "yellow"))
         print_out("Dry run: nothing was changed." if dry_run else _where_to_see(record))
+
+
+def decided_as_json(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool) -> dict[str, Any]:
+    """What ``show_decided`` says, for programs."""
+    known = {} if decided.record is None else dataclasses.asdict(decided.record)
+    # What a rehearsal gives numbers to does not exist.
+    unreal = {"decision_id": None, "decided_at": None} if dry_run and decided.is_new else {}
+    return {"pipeline": pipeline, "kind": kind, **known, **unreal, "is_new": decided.is_new, "dry_run": dry_run}
 
 
 def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table:

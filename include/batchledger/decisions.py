@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from batchledger import plans, run_batch
+from batchledger import effects, plans, run_batch
 from batchledger.accounting import IntegrityCheck, give_up_unexplained
+from batchledger.adoption import require_proved
 from batchledger.batch import (
     Attempt,
     Batch,
@@ -38,8 +39,9 @@ from batchledger.ownership import drop_discarded, load_batch
 from batchledger.pipeline import Platform, load_positions
 from batchledger.planning import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.ports import TargetAccess
-from batchledger.refusals import is_refused_by_target, never_published, published_already, ways_out
+from batchledger.refusals import is_refused_by_target, never_published, nothing_to_adopt, published_already, ways_out
 from batchledger.rewind import ResolvedRewind, Rewind, check_truncation, list_read_again, resolve_rewind
+from batchledger.verification import Verification
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +157,35 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
         raise (_emptied_perhaps(rules.name, error) if asked.truncate else error) from error
     _drop_discarded(platform, open_batch)
     return _log(platform, replace(decided, warning=once_more))
+
+
+def adopt_target(platform: Platform, prove: Callable[[], Verification], decision: Decision) -> Decided:
+    """Let the pipeline go on with the target that its file names, which was restored or moved, once it is proved.
+
+    What was proved is recorded; what the proof leaves open is told by the ``warning``. What is adopted is the very
+    target that was looked at: another one in its place is refused by the next publication. Raises DecisionRefusedError
+    when there is none, when it differs from the ledger, or is another pipeline's; and what ``prove`` raises.
+    """
+    _require_reason(decision)
+    name = platform.rules.name
+    before, found = platform.decisions.find_target(name), platform.sink.find_target()
+    if before is None:
+        raise nothing_to_adopt(name)
+    if found is None:
+        raise DecisionRefusedError(
+            f"what the section sink of {name} names is not there, so {name} cannot adopt it; it published to "
+            f"{before.name}. Restore it first, or correct the section sink.",
+            pipeline=name,
+        )
+    if found == before:
+        return Decided(None, is_new=False)
+    proof = prove()
+    warning = require_proved(found, proof)
+    if warning and platform.decisions.is_kept:
+        logger.warning("adopt-target of %s: %s", name, warning)
+    effect = effects.proving(proof.rows, proof.batches, proof.newest_found)
+    decided = platform.decisions.adopt_target(name, found, decision, effect)
+    return _log(platform, replace(decided, warning=warning))
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:

@@ -156,8 +156,9 @@ def _has_committed(platform: Platform, publication: Publication) -> bool:
         raise TargetChangedError(
             f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
             "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
-            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Where it is gone for good, read the source "
-            "again under a new pipeline name.",
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Where it was restored or moved, adopt it "
+            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. Where it is gone for good, read the "
+            "source again under a new pipeline name.",
             batch_id=batch.batch_id,
         ) from error
     return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchledger.accounting import Balance
-from batchledger.batch import Batch, BatchState
+from batchledger.batch import Batch, BatchState, Target
 from batchledger.offsets import OffsetRange, TopicPartition
 
 
@@ -97,6 +97,18 @@ def retaking(batch: Batch, run: str) -> Effect:
     if batch.state is BatchState.COMMITTING:
         return Effect(before, {**before, "run": run})
     return Effect(before, {"state": BatchState.PLANNED, "attempt": batch.attempt + 1, "run": run})
+
+
+def adopting(before: Target, after: Target) -> Effect:
+    """The pipeline goes on with another target, which holds the same."""
+    return Effect(
+        {"target": before.name, "identity": before.identity}, {"target": after.name, "identity": after.identity}
+    )
+
+
+def proving(rows: int, batches: int, newest_found: int) -> Effect:
+    """What a target was found to hold when it was adopted."""
+    return Effect({}, {"rows_found": rows, "batches_proved": batches, "newest_batch_found": newest_found})
 
 
 def pausing(is_paused: bool) -> Effect:

@@ -5,7 +5,7 @@ Each function returns the error for its caller to raise, or the words that sever
 
 from collections.abc import Mapping, Sequence
 
-from batchledger.batch import Attempt, Batch, BatchState, DecisionRecord, Lane
+from batchledger.batch import Attempt, Batch, BatchState, DecisionRecord, Lane, Target
 from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, find_unjudged
 from batchledger.errors import (
     AtWorkError,
@@ -18,6 +18,7 @@ from batchledger.errors import (
     PositionConflictError,
     PredecessorPendingError,
     ReplayRefusedError,
+    TargetChangedError,
 )
 from batchledger.offsets import TopicPartition, count_offsets
 from batchledger.presence import Patience, Presence
@@ -230,3 +231,51 @@ def ways_out(batch: Batch, checks: Sequence[CheckResult]) -> str:
 def _name_all(checks: Sequence[CheckResult]) -> str:
     """The checks with what they say, to be followed by a full stop."""
     return "; ".join(f"{check.name}: {check.detail.removesuffix('.')}" for check in checks)
+
+
+def target_changed(pipeline: str, earlier: Target, name: str, found: str | None) -> TargetChangedError:
+    """Say that the target, whose identity is ``found`` now, is not the one that was published to before."""
+    before = f"pipeline {pipeline} published to {earlier.name} (id {earlier.identity}) before; {name}"
+    if found is None:
+        said = f"{before} is not there. It was dropped or renamed. Nothing was written. Bring it back"
+    else:
+        said = (
+            f"{before} is another one (id {found}). Nothing was written. When it was restored from a backup or moved "
+            f"to another server: batchledger adopt-target {pipeline} --reason WHY, which proves it first. When it was "
+            "dropped and created again, or renamed: bring the old one back"
+        )
+    return TargetChangedError(
+        f"{said}, or read the source again under a new pipeline name.",
+        pipeline=pipeline,
+        expected=earlier.identity,
+        found=found,
+    )
+
+
+def target_owned(pipeline: str, name: str, owner: str) -> TargetChangedError:
+    """Say that another pipeline of the ledger has published to the target."""
+    return TargetChangedError(
+        f"{name} belongs to another pipeline, {owner}, which has published to it; {pipeline} wrote nothing. Name "
+        f"another target in the section sink of {pipeline}.yaml; or, if {owner} is what {pipeline} was called before, "
+        "call it so again: it goes on where it was.",
+        pipeline=pipeline,
+        owner=owner,
+    )
+
+
+def nothing_to_adopt(pipeline: str) -> DecisionRefusedError:
+    """Say that a pipeline takes its first target without being asked."""
+    return DecisionRefusedError(
+        f"{pipeline} has published nothing yet: its first batch takes the target that the section sink names.",
+        pipeline=pipeline,
+    )
+
+
+def adopted_by_another(pipeline: str, target: Target) -> DecisionRefusedError:
+    """Say that a target cannot be two pipelines'."""
+    return DecisionRefusedError(
+        f"{target.name} (id {target.identity}) belongs to another pipeline of the ledger; {pipeline} adopts nothing. "
+        f"Name a target of its own in the section sink of {pipeline}.yaml.",
+        pipeline=pipeline,
+        identity=target.identity,
+    )

@@ -104,7 +104,9 @@ class Verification:
 
     With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
     a lost row cannot be told from one that was replaced or deleted. Nor is it of batches up to ``incomplete_until``, of
-    which the target may have removed rows by itself.
+    which the target may have removed rows by itself. What was lost there shows in numbers at most: of the ``accepted``
+    rows that nobody has replaced there are ``rows``; the newest batch that has brought some is ``newest_accepted``, and
+    the newest of which there is any is ``newest_found`` (0: none).
     """
 
     pipeline: str
@@ -118,11 +120,19 @@ class Verification:
     findings: tuple[Finding, ...]
     incomplete_until: int = 0
     taken_over: int = 0
+    accepted: int = 0
+    newest_accepted: int = 0
+    newest_found: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether nothing contradicts the promise."""
         return not self.findings
+
+    @property
+    def may_lack_rows(self) -> bool:
+        """Whether rows of the target may be missing without a finding."""
+        return self.mode is SinkMode.UPSERT or self.incomplete_until > 0
 
     @property
     def proved_of_target(self) -> str:
@@ -198,6 +208,9 @@ def conclude(
         accepted_loss=sum(each.accepted_loss_left for each in history.ranges),
         findings=findings,
         taken_over=sum(len(part) for each in history.ranges for part in each.replaced),
+        accepted=sum(each.left.rows for each in claims.values()),
+        newest_accepted=max((key[0] for key, each in claims.items() if each.left.rows), default=0),
+        newest_found=max((key[0] for key in claims if key in target.by_batch), default=0),
     )
 
 

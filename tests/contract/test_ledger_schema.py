@@ -10,12 +10,15 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.batch import BatchState, Position
 from batchledger.errors import ConfigurationError
+from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.history import list_batches, load_batch_history, load_published_history
 from batchledger.ledger.migrate import migrate
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.schema import MIGRATIONS, known_revisions
 from batchledger.offsets import OffsetRange
 from batchledger.planning import Plan
+from batchledger.sinks.postgres import PostgresSink
+from batchledger.sinks.target import PostgresTarget
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
@@ -117,7 +120,9 @@ def test_dry_run_from_before_outcomes_were_kept_is_readable_and_has_none(empty_d
     assert (history.batch.state, history.dry_run) == (BatchState.DISCARDED, None)
 
 
-def test_target_of_a_table_is_known_by_the_same_oid_after_targets_of_other_kinds_came(empty_database: str) -> None:
+def test_target_that_is_not_there_keeps_the_oid_that_it_was_known_by(
+    empty_database: str,
+) -> None:
     bring_to(empty_database, "0011")
     with psycopg.connect(empty_database) as connection:
         connection.execute("insert into batchledger.pipeline (name, target, target_oid) values ('orders', 'a.b', 17)")
@@ -147,6 +152,33 @@ def test_records_that_were_in_quarantine_before_their_kinds_were_counted_are_cou
         "orders": [("kind 1", 2), ("kind 0", 1)],
         "clicks": [("kind 0", 2), ("kind 1", 2)],
     }
+
+
+def test_target_that_is_there_is_known_by_cluster_database_and_oid_after_the_migration(empty_database: str) -> None:
+    bring_to(empty_database, "0012")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute('create schema "My shop"')
+        connection.execute('create table "My shop"."Orders, new" (id int)')
+        connection.execute(
+            "insert into batchledger.pipeline (name, target, target_identity) values "
+            """('orders', 'My shop.Orders, new', '"My shop"."Orders, new"'::regclass::oid::text)"""
+        )
+    migrate(empty_database)
+    found = PostgresSink(empty_database, ("My shop", "Orders, new")).find_target()
+    assert found is not None
+    assert PostgresDecisions(empty_database).find_target("orders") == found
+
+
+def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: str) -> None:
+    role = f"plain_{uuid4().hex[:12]}"
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+        connection.execute("create table public.orders (id int)")
+        connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
+        found = PostgresTarget(("public", "orders")).read_identity(connection.cursor())
+        connection.execute("reset role")
+        connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+    assert len(found.split("/")) == 3
 
 
 def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:

@@ -17,11 +17,20 @@ from batchledger.batch import (
     DecisionRecord,
     Lane,
     Position,
+    Target,
 )
-from batchledger.errors import TargetChangedError
 from batchledger.offsets import OffsetRange, find_gaps
 from batchledger.ports import Truncate
-from batchledger.refusals import closed, fenced_by, published_already, rows_visible, still_held
+from batchledger.refusals import (
+    adopted_by_another,
+    closed,
+    fenced_by,
+    nothing_to_adopt,
+    published_already,
+    rows_visible,
+    still_held,
+    target_changed,
+)
 from batchledger.rewind import ResolvedRewind, require_checked, require_present
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now
@@ -190,6 +199,25 @@ class MemoryDecisions:
             effect |= effects.discarding_too(open_batch)
             return Decided(record_decision(tables, pipeline, DecisionKind.REWIND, decision, self.clock(), effect))
 
+    def find_target(self, pipeline: str) -> Target | None:
+        """See the port."""
+        stored = self.database.committed.target_by_pipeline.get(pipeline)
+        return None if stored is None else Target(*stored)
+
+    def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: effects.Effect) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            if pipeline not in tables.target_by_pipeline:
+                raise nothing_to_adopt(pipeline)
+            before = Target(*tables.target_by_pipeline[pipeline])
+            if before == target:
+                return Decided(None, is_new=False)
+            if target.identity in {identity for _, identity in tables.target_by_pipeline.values()}:
+                raise adopted_by_another(pipeline, target)
+            tables.target_by_pipeline[pipeline] = (target.name, target.identity)
+            effect = effects.adopting(before, target) | proof
+            return Decided(record_decision(tables, pipeline, DecisionKind.ADOPT_TARGET, decision, self.clock(), effect))
+
     def pause(self, pipeline: str, decision: Decision) -> Decided:
         """See the port."""
         with self._decide() as tables:
@@ -248,7 +276,7 @@ class MemoryTarget:
         """See the port."""
         earlier = self.connection.target_by_pipeline[self.pipeline]
         if earlier[1] != identity:
-            raise TargetChangedError(f"{self.pipeline} published to {earlier[0]} before; {name} is another target.")
+            raise target_changed(self.pipeline, Target(*earlier), name, identity)
 
     def forget_target(self) -> None:
         """See the port."""

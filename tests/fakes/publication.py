@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
+from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord, Target
 from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.offsets import TopicPartition, find_gaps, intersect
-from batchledger.refusals import fenced_by, never_published, position_conflict
+from batchledger.refusals import fenced_by, never_published, position_conflict, target_changed
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
@@ -57,12 +57,7 @@ class MemoryPublication:
             raise TargetChangedError(f"table {name} belongs to another pipeline; {pipeline} published nothing.")
         earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
         if earlier[1] != identity:
-            raise TargetChangedError(
-                f"pipeline {pipeline} published to table {earlier[0]} ({earlier[1]}) before; {name} ({identity}) is "
-                "another target.",
-                expected=earlier[1],
-                found=identity,
-            )
+            raise target_changed(pipeline, Target(*earlier), name, identity)
 
     def advance_positions(self) -> None:
         """See the port."""

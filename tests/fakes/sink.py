@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount, TargetCounts
-from batchledger.batch import Attempt, HeldRange, Lane
+from batchledger.batch import Attempt, HeldRange, Lane, Target
 from batchledger.checking import Offender
 from batchledger.columns import DELETED_COLUMN
 from batchledger.comparison import Comparison
@@ -25,6 +25,8 @@ from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.record_times import RecordTimes, to_milliseconds
+from batchledger.refusals import target_changed
+from batchledger.sinks.key_types import describe_types, require_same_types
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -162,12 +164,33 @@ class MemorySink:
             owner = owners.get(target.identity) if target is not None else None
             if owner not in (None, attempt.batch.pipeline):
                 raise TargetChangedError(f"table {self.table} belongs to another pipeline, {owner}.")
+            stored = tables.target_by_pipeline.get(attempt.batch.pipeline)
+            if stored is not None and (target is None or stored[1] != target.identity):
+                found = None if target is None else target.identity
+                raise target_changed(attempt.batch.pipeline, Target(*stored), self.table, found)
             if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
             if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):
                 raise TargetChangedError(f"table {self.table} has no unique index on exactly {self.upsert.key}.")
+            self._keep_types(tables, attempt, schema)
             tables.staging[_key(attempt)] = StoredStaging(schema)
         return MemoryStagingWriter(self.database, _key(attempt))
+
+    def _keep_types(self, tables: Tables, attempt: Attempt, schema: pa.Schema) -> None:
+        rules = {
+            "dedupe.key": (self.deduplication, {owner for owner, _ in tables.message_keys}),
+            "sink.key": (self.upsert, {owner for owner, _ in tables.deleted_keys}),
+            "sequence.key": (self.sequence, {owner for owner, _ in tables.sequences}),
+        }
+        pipeline = attempt.batch.pipeline
+        for name, (rule, owners) in rules.items():
+            if rule is None:
+                continue
+            now, before = describe_types(rule.key, schema), tables.key_types.get((pipeline, name))
+            if before is not None and list(before) == list(now) and pipeline in owners:
+                require_same_types(pipeline, name, before, now)
+            if not attempt.batch.is_dry_run:
+                tables.key_types[pipeline, name] = now
 
     def count_arriving(self, attempt: Attempt) -> int:
         """See the port."""
@@ -288,6 +311,11 @@ class MemorySink:
         if target := tables.targets.get(self.table):
             publication.confirm_target(self.table, target.identity)
 
+    def find_target(self) -> Target | None:
+        """See the port."""
+        target = self.committed.targets.get(self.table)
+        return None if target is None else Target(self.table, target.identity)
+
     def publish(self, publication: Publication) -> int:
         """See the port."""
         tables: Tables = publication.connection
@@ -305,6 +333,9 @@ class MemorySink:
         target = tables.targets.get(self.table) or created
         publication.confirm_target(self.table, target.identity)
         missing = [row for row in accepted if coordinate_of(row) not in held]
+        strangers = [row for row in target.rows if _is_within(row, attempt) and not _is_known(tables, row)]
+        if strangers and self.upsert is None and not self.commits_itself:
+            raise TargetChangedError(f"table {self.table} holds {len(strangers)} rows of {attempt.batch.label} already")
         rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in missing)
         if self.upsert is None:
             content = (*target.rows, *rows)
@@ -434,6 +465,13 @@ def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
 
 def _is_within(row: Row, attempt: Attempt) -> bool:
     return _range_of(row, attempt) is not None
+
+
+def _is_known(tables: Tables, row: Row) -> bool:
+    """Whether the batch that the row names has written rows there."""
+    (partition, offset), stored = coordinate_of(row), tables.batches.get(row["_batch_id"])
+    within = stored.batch.ranges if stored is not None and stored.has_rows else ()
+    return any(each.partition == partition and offset in each for each in within)
 
 
 def _range_of(row: Row, attempt: Attempt) -> OffsetRange | None:

@@ -105,7 +105,7 @@ def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since
     assert batch is not None
     assert batch.state is BatchState.PUBLISHED
     world.produce(ORDERS_0, 3)
-    with pytest.raises(BatchBlockedError, match="another target"):
+    with pytest.raises(TargetChangedError, match="is another one"):
         run_batch.run_once(world.process(), "run-3")
 
 

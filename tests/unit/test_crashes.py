@@ -7,7 +7,12 @@ import pytest
 
 from batchledger import plans, run_batch
 from batchledger.batch import BatchState, Decision, DeliveryMode
-from batchledger.errors import BatchBlockedError, OutcomeUnknownError, RowsLostError, StagingLostError
+from batchledger.errors import (
+    OutcomeUnknownError,
+    RowsLostError,
+    StagingLostError,
+    TargetChangedError,
+)
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.replay import Replay
 from tests.fakes.crash import (
@@ -191,7 +196,7 @@ def test_s111_at_most_once_moves_no_position_for_a_target_that_is_another_one(wo
     world.produce(ORDERS_0, 5)
     world.replace_target("another table")
     for run in ("run-1", "run-2"):
-        with pytest.raises(BatchBlockedError, match="another target"):
+        with pytest.raises(TargetChangedError, match="is another one"):
             run_batch.run_once(world.process(), run)
     assert world.database.committed.positions[PIPELINE, ORDERS_0].next_offset == 10
 

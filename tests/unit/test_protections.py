@@ -57,5 +57,6 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
             platform.sink.publish(publication)
             if platform.sink.commits_itself:
                 platform.sink.commit(publication)
+            publication.mark_rows()
             publication.mark_published()
     assert set(world.times_published().values()) == {2}

@@ -191,7 +191,8 @@ def test_what_is_asked_for_is_shown_without_changing_anything_and_carried_out_as
 
 
 def test_every_decision_that_no_run_carries_out_is_among_the_cases() -> None:
-    here = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, *BY_RUN}
+    # Adopting a target takes as long as its proof, which reads all of it: longer than a page may.
+    here = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET, *BY_RUN}
     assert {case.kind for case in CASES.values()} == set(DecisionKind) - here
 
 

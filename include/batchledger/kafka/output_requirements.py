@@ -51,6 +51,14 @@ class OutputRequirements:
             facts = known.get(self.topic) or self._create(admin, attempt, known)
         return f"{cluster_id} {facts.topic_id}"
 
+    def identify(self) -> str | None:
+        """See the port."""
+        with kafka_call(f"look for topic {self.topic}", self.options):
+            admin = open_admin(client_options(self.options))
+            cluster_id = wait(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)).cluster_id
+            facts = describe_topics(self.options, [self.topic]).get(self.topic)
+        return None if facts is None else f"{cluster_id} {facts.topic_id}"
+
     def _refusal(self, attempt: Attempt, reason: str) -> BatchledgerError:
         return TargetRefusedError(
             f"topic {self.topic} on {self.options['bootstrap.servers']} cannot take {attempt.batch.label}: {reason}.",

@@ -35,6 +35,10 @@ class KafkaOutputTopic:
         """See the port. Returns the cluster's id and the topic's."""
         return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt, knows)
 
+    def identify(self) -> str | None:
+        """See the port."""
+        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
+
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """See the port."""
         self._writer.commit(attempt, records, count)

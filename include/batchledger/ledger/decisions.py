@@ -9,10 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import psycopg
+
 from batchledger import effects
 from batchledger.accounting import Balance, give_up_unexplained
-from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionKind, DecisionRecord, Position
+from batchledger.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    Position,
+    Target,
+)
 from batchledger.database import read_ranges, read_statement
+from batchledger.effects import Effect
 from batchledger.ledger.publication import PostgresTarget, discard_batch
 from batchledger.ledger.rows import (
     Cursor,
@@ -26,12 +39,21 @@ from batchledger.ledger.rows import (
     load_batch,
     lock_pipeline,
     read_positions,
+    read_target,
     store_balances,
 )
 from batchledger.ledger.schema import transaction
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Truncate
-from batchledger.refusals import closed, fenced_by, published_already, rows_visible, still_held
+from batchledger.refusals import (
+    adopted_by_another,
+    closed,
+    fenced_by,
+    nothing_to_adopt,
+    published_already,
+    rows_visible,
+    still_held,
+)
 from batchledger.rewind import ResolvedRewind, require_checked, require_present
 
 
@@ -194,6 +216,30 @@ class PostgresDecisions:
             )
             effect |= effects.discarding_too(open_batch)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.REWIND, decision, effect))
+
+    def find_target(self, pipeline: str) -> Target | None:
+        """See the port."""
+        with transaction(self.dsn, f"read what {pipeline} has published to") as cursor:
+            return read_target(cursor, pipeline)
+
+    def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
+        """See the port."""
+        with self._decide(f"adopt {target.name} for {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            before = read_target(cursor, pipeline)
+            if before is None:
+                raise nothing_to_adopt(pipeline)
+            if before == target:
+                return Decided(None, is_new=False)
+            try:
+                cursor.execute(
+                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
+                    [target.name, target.identity, pipeline],
+                )
+            except psycopg.errors.UniqueViolation as error:
+                raise adopted_by_another(pipeline, target) from error
+            effect = effects.adopting(before, target) | proof
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.ADOPT_TARGET, decision, effect))
 
     def pause(self, pipeline: str, decision: Decision) -> Decided:
         """See the port."""

@@ -18,6 +18,7 @@ from batchledger.batch import (
     HeldRange,
     Lane,
     QuarantinedRecord,
+    Target,
 )
 from batchledger.database import (
     commit,
@@ -37,10 +38,18 @@ from batchledger.ledger.rows import (
     insert_decision,
     load_batch,
     lock_pipeline,
+    read_target,
     require_none_committing,
 )
 from batchledger.offsets import TopicPartition
-from batchledger.refusals import fenced_by, never_published, outcome_pending, position_conflict, stage_again
+from batchledger.refusals import (
+    fenced_by,
+    never_published,
+    outcome_pending,
+    position_conflict,
+    stage_again,
+    target_changed,
+)
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,9 @@ class PostgresTarget:
                 ) from error
             if cursor.rowcount == 1:
                 return
-            cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
-            earlier, expected = cursor.fetchall()[0]
-        raise TargetChangedError(
-            f"pipeline {pipeline} published to {earlier} (id {expected}) before; {name} is another target (id "
-            f"{identity}). It was dropped and created again, or renamed. Nothing was published. Choices: bring the old "
-            "one back, or read the source again under a new pipeline name.",
-            pipeline=pipeline,
-            expected=str(expected),
-            found=identity,
-        )
+            # One that has published nothing takes any.
+            earlier = read_target(cursor, pipeline) or Target("nothing", "none")
+        raise target_changed(pipeline, earlier, name, identity)
 
     def forget_target(self) -> None:
         """See the port."""

@@ -23,6 +23,7 @@ from batchledger.batch import (
     Position,
     QuarantinedRecord,
     RecordOrigin,
+    Target,
     TopicIdentity,
 )
 from batchledger.checking import CheckResult, OnFailure, Outcome, Severity, Suite
@@ -52,6 +53,12 @@ def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
     await_publications(cursor)
     cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
+
+
+def read_target(cursor: Cursor, pipeline: str) -> Target | None:
+    """Return what the pipeline has published to; None when it has published nothing."""
+    cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
+    return next((Target(name, identity) for name, identity in cursor if identity is not None), None)
 
 
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:

@@ -18,9 +18,11 @@ from batchledger.batch import (
     QuarantinedRecord,
     Staged,
     StepFailure,
+    Target,
 )
 from batchledger.checking import CheckResult
 from batchledger.comparison import DryRunOutcome
+from batchledger.effects import Effect
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pacing import Pace
 from batchledger.planning import Plan
@@ -288,6 +290,16 @@ class Decisions(Protocol):
         batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
         else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
         unseen (``rewind.require_checked``).
+        """
+
+    def find_target(self, pipeline: str) -> Target | None:
+        """Return what the pipeline has published to; None when it has published nothing."""
+
+    def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
+        """Let the pipeline go on with a target that was restored, in the place of the one it has published to.
+
+        ``proof`` is recorded with it: what was found in the target. Raises DecisionRefusedError when it is another
+        pipeline's, or the pipeline has published nothing.
         """
 
     def pause(self, pipeline: str, decision: Decision) -> Decided:

@@ -61,6 +61,9 @@ class OutputTopic(Protocol):
         TargetRefusedError when the topic cannot take the batch, with the reason and what to do.
         """
 
+    def identify(self) -> str | None:
+        """Return what ``require_usable`` does; None when there is no such topic."""
+
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """Make all ``count`` records visible together with the end of the batch's ranges, in one transaction.
 

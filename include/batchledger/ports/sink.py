@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from batchledger.accounting import IntegrityCheck, StagedRange, TargetCounts
-from batchledger.batch import Attempt, HeldRange
+from batchledger.batch import Attempt, HeldRange, Target
 from batchledger.checking import Offender
 from batchledger.comparison import Comparison
 from batchledger.housekeeping import Housekeeping
@@ -119,6 +119,9 @@ class Sink(Protocol):
 
     def confirm_target(self, publication: Publication) -> None:
         """Raise TargetChangedError unless the target is the pipeline's, which has one once the publication is over."""
+
+    def find_target(self) -> Target | None:
+        """Return the target as it is now, whoever's it is; None when there is none."""
 
     def check(self, publication: Publication) -> None:
         """Raise what ``publish`` would raise now, and leave nothing of it behind."""

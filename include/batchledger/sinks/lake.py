@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from batchledger.accounting import TargetCounts
-from batchledger.batch import Attempt, BatchState, HeldRange, Lane
+from batchledger.batch import Attempt, BatchState, HeldRange, Lane, Target
 from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, snapshot, transaction
@@ -50,6 +50,7 @@ from batchledger.sinks.staging import (
     rows_table,
     table_prefix,
 )
+from batchledger.sinks.target_owner import require_own
 from batchledger.sinks.withdrawal import (
     WITHDRAWN,
     count_withdrawn,
@@ -269,6 +270,11 @@ class LakeSink(PostgresStaging):
             raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
         publication.confirm_target(self.name, identity)
 
+    def find_target(self) -> Target | None:
+        """See the port."""
+        identity = self.table.identify()
+        return None if identity is None else Target(self.name, identity)
+
     def check(self, publication: Publication) -> None:
         """See the port."""
         with publication.connection.transaction(force_rollback=True):
@@ -409,19 +415,7 @@ class LakeSink(PostgresStaging):
             return cursor.fetchone() is not None
 
         identity = self.table.require_own(attempt, knows)
-        cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
-        ((earlier, expected),) = cursor.fetchall()
-        if expected not in (None, identity):
-            raise TargetChangedError(
-                f"pipeline {pipeline} published to {earlier} (id {expected}) before; {self.name} "
-                f"{'is not there' if identity is None else f'is another one (id {identity})'}. It was dropped or "
-                "renamed. Nothing was written. Choices: bring the old one back, or read the source again under a new "
-                "pipeline name.",
-                pipeline=pipeline,
-                expected=expected,
-                found=identity,
-            )
-        self.require_unowned(cursor, attempt, identity)
+        require_own(cursor, pipeline, self.name, identity)
         return identity
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:

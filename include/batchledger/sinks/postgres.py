@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.accounting import TargetCount, TargetCounts
-from batchledger.batch import Attempt, HeldRange
+from batchledger.batch import Attempt, HeldRange, Target
 from batchledger.comparison import Comparison
 from batchledger.database import (
     held_as_arrays,
@@ -30,8 +30,10 @@ from batchledger.sinks.staging import (
     read_sql,
     rows_table,
 )
+from batchledger.sinks.strangers import require_no_strangers
 from batchledger.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.sinks.target import PostgresTarget
+from batchledger.sinks.target_owner import require_own
 from batchledger.sinks.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
 
 
@@ -76,8 +78,9 @@ class PostgresSink(PostgresStaging):
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
         """See the base class."""
-        if self._target.read_columns(cursor):
-            self.require_unowned(cursor, attempt, self._target.read_identity(cursor))
+        identity = self._target.read_identity(cursor) if self._target.read_columns(cursor) else None
+        home = "" if identity is None else identity.rpartition("/")[0] + "/"
+        require_own(cursor, attempt.batch.pipeline, self.name, identity, home)
         self._target.require_fit(cursor, attempt, columns)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -113,6 +116,13 @@ class PostgresSink(PostgresStaging):
             if not self._target.read_columns(cursor):
                 raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.name)
             publication.confirm_target(self.name, self._target.read_identity(cursor))
+
+    def find_target(self) -> Target | None:
+        """See the port."""
+        with transaction(self.dsn, f"look for {self.name}") as cursor:
+            if not self._target.read_columns(cursor):
+                return None
+            return Target(self.name, self._target.read_identity(cursor))
 
     def check(self, publication: Publication) -> None:
         """See the port."""
@@ -155,6 +165,8 @@ class PostgresSink(PostgresStaging):
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
                 publication.confirm_target(self.name, self._target.read_identity(cursor))
+                if self.upsert is None:
+                    require_no_strangers(cursor, publication, self._target.identifier, self.name)
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)

@@ -30,14 +30,14 @@ from batchledger.errors import (
     ConfigurationError,
     StagingError,
     StagingLostError,
-    TargetChangedError,
 )
 from batchledger.housekeeping import Housekeeping
 from batchledger.offsets import OffsetRange, single_offset
 from batchledger.ports import Publication, StagingWriter
-from batchledger.record_rules import Deduplication, SequenceRule
+from batchledger.record_rules import Deduplication, SequenceRule, Upsert
 from batchledger.refusals import stage_again
 from batchledger.sinks.deduplication import PostgresDeduplication
+from batchledger.sinks.key_types import keep_types
 from batchledger.sinks.sequences import PostgresSequence
 from batchledger.sinks.staged_rows import PostgresStagedRows
 from batchledger.sinks.staging import (
@@ -64,6 +64,7 @@ class PostgresStaging:
     """The half of the Sink port that is about staging; what is published and where, a sink says that builds on it."""
 
     dsn: str
+    upsert: Upsert | None = None
     deduplication: Deduplication | None
     sequence: SequenceRule | None
 
@@ -103,6 +104,7 @@ class PostgresStaging:
             kind = sql.SQL("table" if self.commits_itself else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             self.require_fit(cursor, attempt, schema.names)
+            keep_types(cursor, attempt, self._remembered_keys, schema)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
     def count_arriving(self, attempt: Attempt) -> int:
@@ -214,26 +216,15 @@ class PostgresStaging:
         return self.message_keys.list_repeated(cursor, attempt) if self.message_keys else 0
 
     @property
+    def _remembered_keys(self) -> dict[str, tuple[str, ...]]:
+        """The columns of the keys of which hashes are kept, by rule."""
+        rules = {"dedupe.key": self.deduplication, "sink.key": self.upsert, "sequence.key": self.sequence}
+        return {name: rule.key for name, rule in rules.items() if rule is not None}
+
+    @property
     def message_keys(self) -> PostgresDeduplication | None:
         """What knows the duplicates among the staged rows."""
         return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
-
-    def require_unowned(self, cursor: psycopg.Cursor[Any], attempt: Attempt, identity: str | None) -> None:
-        """Raise TargetChangedError when another pipeline of the ledger has published to the target.
-
-        To be asked before anything is staged. Of two that stage at once, the ledger refuses the later publication.
-        """
-        own = attempt.batch.pipeline
-        query = "select name from batchledger.pipeline where target_identity = %s and name <> %s"
-        owner = cursor.execute(query, [identity, own]).fetchone()
-        if owner is not None:
-            raise TargetChangedError(
-                f"{self.name} belongs to another pipeline, {owner[0]}, which has published to it; {own} wrote nothing. "
-                f"Name another target in the section sink of {own}.yaml; or, if {owner[0]} is what {own} was called "
-                "before, call it so again: it goes on where it was.",
-                pipeline=own,
-                owner=owner[0],
-            )
 
     def require_key_columns(self, schema: pa.Schema) -> None:
         """Raise ConfigurationError when the rows lack a column of a key, or cannot be numbered."""

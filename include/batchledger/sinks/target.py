@@ -13,7 +13,7 @@ from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.database import cause_of, handing_over
 from batchledger.errors import TargetChangedError
 from batchledger.record_rules import Upsert
-from batchledger.sinks.staging import columns_of, open_table
+from batchledger.sinks.staging import columns_of, open_table, read_sql
 from batchledger.sinks.upsert import PostgresUpsert
 from batchledger.weather import Cause
 
@@ -45,8 +45,11 @@ class PostgresTarget:
         return columns_of(cursor, *self.table)
 
     def read_identity(self, cursor: psycopg.Cursor[Any]) -> str:
-        """Return what tells the table from another one of its name."""
-        cursor.execute("select %s::regclass::oid::text", [self.identifier.as_string(cursor)])
+        """Return what tells the table from another one of its name, and from what a restored copy of it is.
+
+        An oid is unique within one database only: in a restored one another table may have it.
+        """
+        cursor.execute(read_sql("identify_table"), [self.identifier.as_string(cursor)])
         return str(cursor.fetchall()[0][0])
 
     def create(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:

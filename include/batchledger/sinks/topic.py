@@ -17,7 +17,7 @@ from psycopg import sql
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from batchledger.accounting import TargetCounts
-from batchledger.batch import Attempt, BatchState, HeldRange
+from batchledger.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.comparison import Comparison
 from batchledger.database import held_as_arrays, transaction
@@ -29,6 +29,7 @@ from batchledger.sinks.deduplication import AcceptedRows
 from batchledger.sinks.null_keys import require_keys
 from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import hash_of, join_names, read_sql, rows_table, statement_about
+from batchledger.sinks.target_owner import require_own
 from batchledger.sinks.withdrawal import find_replaced
 
 _OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
@@ -108,6 +109,11 @@ class TopicSink(PostgresStaging):
         """See the port."""
         with publication.connection.cursor() as cursor:
             publication.confirm_target(self.name, self._require_usable(cursor, publication.attempt))
+
+    def find_target(self) -> Target | None:
+        """See the port."""
+        identity = self.topic.identify()
+        return None if identity is None else Target(self.name, identity)
 
     def check(self, publication: Publication) -> None:
         """See the port."""
@@ -232,7 +238,7 @@ class TopicSink(PostgresStaging):
                 "was produced. Name another topic in sink.topic.",
                 pipeline=attempt.batch.pipeline,
             )
-        self.require_unowned(cursor, attempt, identity)
+        require_own(cursor, attempt.batch.pipeline, self.name, identity)
         return identity
 
     def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:

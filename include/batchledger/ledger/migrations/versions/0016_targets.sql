@@ -1,0 +1,23 @@
+-- An oid is unique within one database only. In a restored one a table may have the oid that another pipeline's had, so
+-- that the oid alone says that it is the other's. A table that is not there under the name and oid that are stored keeps
+-- what it has, and is refused until a person adopts it: the ledger was restored before it was migrated.
+
+update batchledger.pipeline p
+set target_identity = format('%s/%s/%s', s.system_identifier, d.oid, c.oid)
+from pg_control_system() s, pg_database d, pg_class c join pg_namespace n on n.oid = c.relnamespace
+where d.datname = current_database()
+    and p.target = n.nspname || '.' || c.relname and p.target_identity = c.oid::text;
+
+comment on column batchledger.pipeline.target_identity is
+    'What tells the target that earlier batches were published to from another one of the same name, which is refused: cluster, database and oid of a table, cluster and id of a topic, uuid of an Iceberg table.';
+
+create table batchledger.key_type (
+    pipeline  text not null references batchledger.pipeline,
+    rule      text not null,
+    columns   text[] not null,
+    types     text[] not null,
+    primary key (pipeline, rule),
+    check (cardinality(columns) = cardinality(types))
+);
+comment on table batchledger.key_type is
+    'How the keys that a pipeline remembers were written; of another type the same value has another hash, and would be forgotten.';

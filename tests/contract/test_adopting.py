@@ -1,0 +1,120 @@
+"""The contract of ``Decisions.adopt_target``, and whose a table is after a restore has mixed the oids."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from batchledger.batch import Decided, DecisionKind, Target
+from batchledger.effects import proving
+from batchledger.errors import DecisionRefusedError, TargetChangedError
+from tests.contract import life
+from tests.contract.decided import BY_ANA, record_of
+from tests.contract.life import FIRST, SECOND
+from tests.contract.warehouses import PostgresWarehouse, Warehouse
+from tests.fakes.work import ROW_SCHEMA
+
+PROOF = proving(3, 1, 1)
+
+
+def target_of(warehouse: Warehouse) -> Target:
+    """What the sink names as it is now."""
+    target = warehouse.sink.find_target()
+    assert target is not None
+    return target
+
+
+def test_adopted_target_is_recorded_once_and_takes_the_next_batch(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    before = target_of(warehouse)
+    warehouse.replace_target()
+    found = target_of(warehouse)
+    assert warehouse.decisions.find_target(warehouse.pipeline) == before != found
+    record = record_of(warehouse.decisions.adopt_target(warehouse.pipeline, found, BY_ANA, PROOF))
+    assert (record.kind, record.batch_id, record.decided_by) == (DecisionKind.ADOPT_TARGET, None, BY_ANA.decided_by)
+    assert record.before == {"target": before.name, "identity": before.identity}
+    assert record.after == {"target": found.name, "identity": found.identity, **PROOF.after}
+    again = warehouse.decisions.adopt_target(warehouse.pipeline, found, BY_ANA, PROOF)
+    assert again == Decided(None, is_new=False)
+    life.take_to_published(warehouse, SECOND, run="run-2")
+    assert life.target_coordinates(warehouse) == life.rows_of([SECOND])
+
+
+def test_rehearsed_adoption_leaves_the_target_as_it_was(warehouse: Warehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    before = target_of(warehouse)
+    decided = warehouse.decisions.rehearsal.adopt_target(warehouse.pipeline, Target("else", "1/2/3"), BY_ANA, PROOF)
+    assert record_of(decided).after["identity"] == "1/2/3"  # type: ignore[index]
+    assert warehouse.decisions.find_target(warehouse.pipeline) == before
+    assert warehouse.read_pipeline_decisions() == []
+
+
+def test_pipeline_that_has_published_nothing_adopts_nothing(warehouse: Warehouse) -> None:
+    with pytest.raises(DecisionRefusedError, match="has published nothing yet"):
+        warehouse.decisions.adopt_target(warehouse.pipeline, Target("else", "1/2/3"), BY_ANA, PROOF)
+
+
+@pytest.fixture
+def two(warehouse_dsn: str) -> Iterator[tuple[PostgresWarehouse, PostgresWarehouse]]:
+    """Two pipelines of one ledger with a table each."""
+    first, second = PostgresWarehouse(warehouse_dsn), PostgresWarehouse(warehouse_dsn)
+    for each in (first, second):
+        life.take_to_published(each, FIRST)
+    yield first, second
+    for each in (first, second):
+        each.drop()
+
+
+def move(first: PostgresWarehouse, second: PostgresWarehouse) -> None:
+    """Let both tables have been in another cluster, where the second one had the oid that the first one has now."""
+    oid = target_of(first).identity.rpartition("/")[2]
+    with psycopg.connect(first.dsn) as connection:
+        for pipeline, was in ((first.pipeline, f"7/5/{oid}1"), (second.pipeline, f"7/5/{oid}")):
+            query = "update batchledger.pipeline set target_identity = %s where name = %s"
+            connection.execute(query, [was, pipeline])
+
+
+def test_oid_that_another_pipelines_table_had_elsewhere_makes_a_table_nobody_elses(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    first, second = two
+    move(first, second)
+    attempt = first.ledger.open_attempt(life.store(first, SECOND, run="run-2").batch_id, "run-2")
+    with pytest.raises(TargetChangedError, match=f"batchledger adopt-target {first.pipeline} --reason WHY"):
+        first.sink.open_staging(attempt, ROW_SCHEMA)
+    for each in (first, second):
+        each.decisions.adopt_target(each.pipeline, target_of(each), BY_ANA, PROOF)
+        life.take_to_published(each, SECOND, run="run-3")
+        assert life.target_coordinates(each) == life.rows_of([FIRST, SECOND])
+
+
+def test_table_that_waits_for_its_adoption_is_not_taken_by_a_pipeline_that_is_new(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    first, second = two
+    move(first, second)
+    new = replace(second, pipeline=f"{second.pipeline}_new")
+    attempt = new.ledger.open_attempt(life.store(new, FIRST).batch_id, "run-1")
+    with pytest.raises(TargetChangedError, match=f"belongs to another pipeline, {second.pipeline}, "):
+        new.sink.open_staging(attempt, ROW_SCHEMA)
+
+
+def test_two_pipelines_cannot_adopt_one_table(two: tuple[PostgresWarehouse, PostgresWarehouse]) -> None:
+    first, second = two
+    with pytest.raises(DecisionRefusedError, match="belongs to another pipeline"):
+        second.decisions.adopt_target(second.pipeline, target_of(first), BY_ANA, PROOF)
+
+
+def test_negative_control_by_oid_alone_the_table_would_be_taken_for_another_pipelines(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    """What a restore did when the oid was all that was kept."""
+    first, second = two
+    with psycopg.connect(first.dsn) as connection:
+        query = "update batchledger.pipeline set target_identity = %s where name = %s"
+        for pipeline, identity in ((first.pipeline, "gone"), (second.pipeline, target_of(first).identity)):
+            connection.execute(query, [identity, pipeline])
+    attempt = first.ledger.open_attempt(life.store(first, SECOND, run="run-2").batch_id, "run-2")
+    with pytest.raises(TargetChangedError, match=f"belongs to another pipeline, {second.pipeline}, "):
+        first.sink.open_staging(attempt, ROW_SCHEMA)
