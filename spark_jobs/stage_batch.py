@@ -17,6 +17,8 @@ from batchledger.config import load_pipeline
 from batchledger.database import keep_connections
 from batchledger.errors import BatchledgerError
 from batchledger.spark.session import open_submitted_session
+from batchledger.stack import local_folder
+from batchledger.unexpected import explain_unexpected
 from batchledger.wiring import build_platform
 
 
@@ -41,6 +43,10 @@ def main() -> int:
     except BatchledgerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code or 1
+    except Exception as error:  # noqa: BLE001 (the edge of the process)
+        what = f"the stage job of batch {arguments.batch} of {arguments.pipeline}"
+        sys.stderr.write(f"{explain_unexpected(error, what, local_folder())}\n")
+        return 1
     return 0
 
 

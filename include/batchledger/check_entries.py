@@ -20,6 +20,8 @@ from jsonschema import Draft7Validator
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from batchledger.checking import OnFailure, RequestedCheck, Severity
+from batchledger.documents import find_inside, read_json, read_text
+from batchledger.quoting import quote, shorten
 
 _DATABASE = "PostgreSQL"
 # What GX calls a map of columns, and yet judges by aggregates: there are no failing rows to be named.
@@ -96,7 +98,7 @@ class CheckEntry(BaseModel):
             _require_class(custom["module"], custom["name"], (info.context or {}).get("folder"))
             return self
         if self.type not in (*find_types(), *_OWN):
-            raise ValueError(f"type: {self.type!r} is not an expectation; {_nearest(self.type)}")
+            raise ValueError(f"type: {quote(self.type)} is not an expectation; {_nearest(self.type)}")
         self._require_arguments()
         return self
 
@@ -107,10 +109,10 @@ class CheckEntry(BaseModel):
             if name not in properties:
                 close = difflib.get_close_matches(name, [*properties, *CheckEntry.model_fields], n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(properties)}"
-                raise ValueError(f"{self.type} has no argument {name!r}; {hint}")
+                raise ValueError(f"{self.type} has no argument {quote(name)}; {hint}")
             fault = next(iter(Draft7Validator(properties[name]).iter_errors(value)), None)
             if fault is not None:
-                raise ValueError(f"{self.type}: {name}: {value!r} is not allowed: {_explain(fault)}")
+                raise ValueError(f"{self.type}: {name}: {quote(value)} is not allowed: {_explain(fault)}")
         if self.type == "expect_batch_rows_to_be_near_recent" and not {"min_ratio", "max_ratio"} & set(found):
             raise ValueError(f"{self.type} needs the argument 'min_ratio' or 'max_ratio'")
         missing = [name for name in required if name not in found]
@@ -196,21 +198,40 @@ def _is_row_level(type_: str) -> bool:
 def _read_suite(entry: Mapping[str, Any], folder: Path) -> list[object]:
     unknown = sorted(set(entry) - {"suite", "severity", "on_failure"})
     if unknown:
-        raise ValueError(f"{entry['suite']}: {unknown[0]!r} cannot be said of a suite; allowed: severity, on_failure")
-    path = folder / str(entry["suite"])
+        raise ValueError(f"{quote(unknown[0])} cannot be said of a suite; allowed: severity, on_failure")
+    name = entry["suite"]
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        expectations = content["expectations"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"suite {path} is not a suite of Great Expectations: {reason}") from None
+        expectations = _require_expectations(read_json(find_inside(folder, name)))
+    except (OSError, ValueError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
+        raise ValueError(f"suite {quote(name)} is not a suite of Great Expectations: {reason}") from None
     of_all = {name: entry[name] for name in ("severity", "on_failure") if name in entry}
-    return [_read_expectation(each, of_all, path) for each in expectations]
+    return [_read_expectation(each, of_all) for each in expectations]
 
 
-def _read_expectation(expectation: Any, of_all: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    if not isinstance(expectation, dict) or "type" not in expectation:
-        raise ValueError(f"suite {path}: an expectation without a type: {expectation!r}")
+def _reason(error: OSError | ValueError) -> str:
+    """Return what the system says, without the path: that is the file's own text."""
+    return str(error.strerror if isinstance(error, OSError) else error)
+
+
+def _require_expectations(content: Any) -> list[dict[str, Any]]:
+    """Return the expectations of a suite. Raises ValueError, which quotes nothing: the file may be of another kind."""
+    expectations = content.get("expectations") if isinstance(content, dict) else None
+    if isinstance(expectations, list):
+        wrong = [number for number, each in enumerate(expectations, 1) if not _is_expectation(each)]
+        if not wrong:
+            return expectations
+        raise ValueError(f"expectation {wrong[0]} is no object with a type, and with objects as kwargs and meta")
+    raise ValueError("it has no list of expectations")
+
+
+def _is_expectation(each: Any) -> bool:
+    if not isinstance(each, dict) or not isinstance(each.get("type"), str):
+        return False
+    return all(isinstance(each.get(key) or {}, dict) for key in ("kwargs", "meta"))
+
+
+def _read_expectation(expectation: Mapping[str, Any], of_all: Mapping[str, Any]) -> dict[str, Any]:
     meta = expectation.get("meta") or {}
     own = {name: meta[name] for name in ("severity", "on_failure") if name in meta}
     # Great Expectations writes "critical" also where nobody has asked for it, so the entry knows better.
@@ -219,18 +240,27 @@ def _read_expectation(expectation: Any, of_all: Mapping[str, Any], path: Path) -
     if "severity" not in of_all and said.get("severity", Severity.CRITICAL) != Severity.CRITICAL:
         # What a failure does, the entry says of the critical ones.
         said = {name: value for name, value in said.items() if name == "severity" or name in own}
-    return {**expectation.get("kwargs", {}), "type": expectation["type"], **said}
+    return {**(expectation.get("kwargs") or {}), "type": expectation["type"], **said}
 
 
 def _require_class(module: str, name: str, folder: Path | None) -> None:
-    path = (folder or Path()) / f"{module}.py"
-    if not path.is_file():
+    try:
+        path = find_inside(folder or Path(), f"{module}.py")
+        classes = [each.name for each in ast.walk(ast.parse(read_text(path))) if isinstance(each, ast.ClassDef)]
+    except FileNotFoundError:
         if find_spec(module.partition(".")[0]) is None:
-            raise ValueError(f"type: there is no module {module!r}, neither as {path} nor importable")
+            raise ValueError(
+                f"type: there is no module {quote(module)}, neither beside the pipeline file nor importable"
+            ) from None
         return
-    classes = [each.name for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.ClassDef)]
+    except SyntaxError as error:
+        raise ValueError(f"type: {module}.py is not Python: line {error.lineno}") from None
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        reason = _reason(error) if isinstance(error, OSError | ValueError) else "it is nested too deeply"
+        raise ValueError(f"type: {module}.py cannot be read: {reason}") from None
     if name not in classes:
-        raise ValueError(f"type: {path} has no class {name!r}; it has {', '.join(classes) or 'none'}")
+        known = shorten(", ".join(classes) or "none")
+        raise ValueError(f"type: {module}.py has no class {quote(name)}; it has {known}")
 
 
 def _nearest(type_: str) -> str:

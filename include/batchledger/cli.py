@@ -1,12 +1,14 @@
 """The command line: the same steps as Airflow's tasks, for when Airflow is down, and the questions people ask.
 
-Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for a person. ``--json`` prints exactly one
-JSON document on standard output; everything else goes to standard error.
+Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for a person, 130 interrupted. ``--json``
+prints exactly one JSON document on standard output, none when the command ends by an error; everything else goes to
+standard error.
 """
 
 import dataclasses
 import logging
 import os
+import shlex
 import sys
 from datetime import UTC, datetime
 from typing import Annotated
@@ -34,8 +36,12 @@ from batchledger.errors import AtWorkError, BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 from batchledger.printing import print_json, standard_error
 from batchledger.progress_display import build_followed
-from batchledger.stack import Home, commands, environment, environment_without_services
+from batchledger.quoting import shorten
+from batchledger.stack import Home, commands, environment, environment_without_services, local_folder
 from batchledger.torture import commands as torture_commands
+from batchledger.unexpected import explain_unexpected
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     help="Exactly-once, batch by batch, from Kafka into tables and topics.",
@@ -233,15 +239,13 @@ def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> N
 
 
 def main() -> None:
-    """Run the command line. Expected failures print one message and exit with their code."""
-    # Airflow writes its own log to standard output, where --json promises exactly one document.
-    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
-    home = Home.of_project()
-    is_up = home.settings_file.exists()
-    for name, value in (environment(home) if is_up else environment_without_services(home)).items():
-        os.environ.setdefault(name, value)
-    _configure_logging()
+    """Run the command line. A failure prints one sentence and exits with its code, also one that nobody foresaw.
+
+    Interrupting it, and ending what reads its output, are no failures: nothing is printed.
+    """
     try:
+        _prepare_environment()
+        _configure_logging()
         with keep_connections():
             app()
     except BatchledgerError as error:
@@ -249,6 +253,34 @@ def main() -> None:
         standard_error.print(f"[{style}]{type(error).__name__}:[/]", end=" ")
         standard_error.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(BatchledgerError.exit_code)
+    except Exception as error:  # noqa: BLE001 (the edge of the process)
+        command = shorten(shlex.join(["batchledger", *sys.argv[1:]]))
+        told = explain_unexpected(error, command, local_folder())
+        standard_error.print(told, markup=False, highlight=False, soft_wrap=True)
+        sys.exit(BatchledgerError.exit_code)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is left, unless nobody reads it any more: Python would print a trace about that when it ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_environment() -> None:
+    # Airflow writes its own log to standard output, where --json promises exactly one document.
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
+    home = Home.of_project()
+    is_up = home.settings_file.exists()
+    for name, value in (environment(home) if is_up else environment_without_services(home)).items():
+        os.environ.setdefault(name, value)
 
 
 def _configure_logging() -> None:

@@ -2,13 +2,15 @@
 
 The text is Spark's DDL for a flat record of scalar types, checked here without Spark, so that a bad schema is refused
 while a DAG file is parsed. What JSON becomes in a column of each type is ``decoding.meaning``. Nested JSON is declared
-as ``string``, which keeps its text, and a transform can read it. Standard library only.
+as ``string``, which keeps its text, and a transform can read it. Pure.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from batchledger.quoting import quote
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
@@ -30,7 +32,6 @@ INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigi
 
 _COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
-_COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,13 @@ class Column:
 
 def parse_columns(text: str) -> tuple[Column, ...]:
     """Read a schema string. Raises ValueError with the offending column and what is allowed."""
-    columns = tuple(_parse_column(part.strip()) for part in _COMMA_OUTSIDE_PARENTHESES.split(text))
-    names = [column.name.lower() for column in columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError(f"column {repeated[0]!r} appears twice")
+    columns = tuple(_parse_column(part.strip()) for part in _split(text))
+    seen = set()
+    for column in columns:
+        name = column.name.lower()
+        if name in seen:
+            raise ValueError(f"column {quote(name)} appears twice")
+        seen.add(name)
     return columns
 
 
@@ -60,23 +63,36 @@ def decimal_size(type_: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
+def _split(text: str) -> Iterator[str]:
+    """Return what lies between commas that are not within parentheses."""
+    pieces: list[str] = []
+    for piece in text.split(","):
+        pieces.append(piece)
+        is_open = len(pieces) > 1 or "(" in piece
+        if not is_open or ")" in piece:
+            yield ",".join(pieces)
+            pieces = []
+    if pieces:
+        yield ",".join(pieces)
+
+
 def _parse_column(text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a column; write 'name type, name type'")
+        raise ValueError(f"{quote(text)} is not a column; write 'name type, name type'")
     name, type_ = match["name"], match["type"].strip().lower()
     if name.startswith("_"):
-        raise ValueError(f"column {name!r}: names with a leading underscore are kept for the provenance columns")
+        raise ValueError(f"column {quote(name)}: names with a leading underscore are kept for the provenance columns")
     decimal = _DECIMAL.fullmatch(type_)
     if decimal is not None:
         precision, scale = int(decimal["precision"]), int(decimal["scale"] or 0)
         if not 0 < precision <= 38 or scale > precision:
-            raise ValueError(f"column {name!r}: {type_} is not between decimal(1,0) and decimal(38,38)")
+            raise ValueError(f"column {quote(name)}: {type_} is not between decimal(1,0) and decimal(38,38)")
         return Column(name, f"decimal({precision},{scale})")
     if type_ not in (*SCALAR_TYPES, *EPOCH_UNITS):
         allowed = ", ".join((*SCALAR_TYPES, *EPOCH_UNITS))
         raise ValueError(
-            f"column {name!r} has type {type_!r}; allowed are {allowed}, decimal(p,s). "
+            f"column {quote(name)} has type {quote(type_)}; allowed are {allowed}, decimal(p,s). "
             "Declare nested JSON as string and read it in a transform"
         )
     return Column(name, type_)

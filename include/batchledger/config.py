@@ -14,18 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import yaml
 from croniter import croniter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from batchledger.batch import DeliveryMode
 from batchledger.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.checking import OnFailure, RequestedCheck
-from batchledger.columns import INTEGER_TYPES, PROVENANCE_COLUMNS, Column
+from batchledger.columns import DELETED_COLUMN, INTEGER_TYPES, PROVENANCE_COLUMNS, Column
+from batchledger.documents import read_yaml
 from batchledger.errors import ConfigurationError
+from batchledger.identifiers import explain_columns
 from batchledger.pipeline import PipelineRules
 from batchledger.planning import StartPolicy
 from batchledger.quarantine_content import QuarantineLimit
+from batchledger.quoting import quote, shorten
 from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy
 from batchledger.sections import (
     AuditConfig,
@@ -42,6 +44,7 @@ from batchledger.sections import (
     SinkConfig,
     SourceConfig,
     refuse_repeated,
+    written_as,
 )
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -49,9 +52,13 @@ DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 
+_LONGEST_SCHEDULE = 200
+_MOST_FAULTS = 20
+
 
 def _check_cron(value: str) -> str:
-    if value not in SCHEDULE_PRESETS and not croniter.is_valid(value):
+    is_short = len(value) <= _LONGEST_SCHEDULE
+    if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
         raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')
     return value
 
@@ -59,10 +66,14 @@ def _check_cron(value: str) -> str:
 class PipelineConfig(Section):
     """One pipeline file; its keys are those of the file."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    name: Annotated[
+        str, written_as(r"[a-z][a-z0-9_]{0,62}", "a small letter, then small letters, digits and _, 63 at most")
+    ]
     schedule: Annotated[str, AfterValidator(_check_cron)] | None = None
     source: SourceConfig
-    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    transform: (
+        Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.orders:clean")] | None
+    ) = None
     sink: SinkConfig
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
     limits: LimitsConfig = LimitsConfig()
@@ -83,6 +94,17 @@ class PipelineConfig(Section):
     def model_post_init(self, context: Any, /) -> None:
         """Remember where the file lies: modules and suites of checks lie beside it."""
         self._folder = (context or {}).get("folder", self._folder)
+
+    @model_validator(mode="after")
+    def _columns_can_be_stored(self) -> "PipelineConfig":
+        """What a transform makes of them is seen when they are staged."""
+        if self.transform is None:
+            deleted = [DELETED_COLUMN] if self.source.tombstones is TombstonePolicy.DELETE else []
+            declared = [each.name for each in self.source.columns]
+            fault = explain_columns([*declared, *PROVENANCE_COLUMNS, *deleted])
+            if fault is not None:
+                raise ValueError(f"source.schema: {fault}")
+        return self
 
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
@@ -208,20 +230,6 @@ class PipelineConfig(Section):
         )
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that appears twice, which YAML forbids: else the last one would silently win (S28)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """See the base class. Raises yaml.YAMLError."""
-        seen = []
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
-            seen.append(key)
-        return super().construct_mapping(node, deep)
-
-
 def pipelines_folder() -> Path:
     """The folder that holds the pipeline files."""
     return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
@@ -253,22 +261,31 @@ def load_pipeline(name: str) -> PipelineConfig:
 
 
 def read_pipeline_file(path: Path) -> PipelineConfig:
-    """Read and validate one file. Raises ConfigurationError that lists every fault with file, key and value."""
+    """Read and validate one file. Raises ConfigurationError that lists its faults with file, key and value.
+
+    Bounded whatever the file is: so is the time that it takes, and so is the message.
+    """
+    # A name that is not UTF-8 could be neither printed nor sent.
+    file = str(path).encode("utf-8", "backslashreplace").decode()
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 -- a SafeLoader
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: not readable as YAML: {error}", file=str(path)) from error
+        content = read_yaml(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{file}: not readable as YAML: {reason}", file=file) from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{path}: not a pipeline: it has no keys; name, source and sink are required.")
+        raise ConfigurationError(f"{file}: not a pipeline: it has no keys; name, source and sink are required.")
     try:
         pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
     except ValidationError as error:
-        faults = [_explain(fault) for fault in error.errors(include_url=False)]
-        raise ConfigurationError("\n".join(f"{path}: {fault}" for fault in faults), file=str(path)) from None
+        found = error.errors(include_url=False)
+        faults = [shorten(_explain(fault)) for fault in found[:_MOST_FAULTS]]
+        if len(found) > _MOST_FAULTS:
+            faults.append(f"and {len(found) - _MOST_FAULTS:,} faults more")
+        raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), file=file) from None
     if pipeline.name != path.stem:
         raise ConfigurationError(
-            f"{path}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
-            file=str(path),
+            f"{file}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
+            file=file,
         )
     return pipeline
 
@@ -280,28 +297,26 @@ _SINK_TYPES: Mapping[str, type[Section]] = {
 }
 
 
-def _explain(fault: Any) -> str:  # noqa: PLR0911 (one for each type of fault)
+def _explain(fault: Any) -> str:
     loc = [str(part) for part in fault["loc"]]
     # Which kind of a sink is meant is part of the place, but not of the file.
     place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or part not in _SINK_TYPES]
-    key = ".".join(place) or "file"
+    key = shorten(".".join(place)) or "file"
     match fault["type"]:
         case "extra_forbidden":
             allowed = _keys_of(loc[:-1])
-            return f"{key}: unknown key {place[-1]!r}; {_nearest(place[-1], allowed)}"
+            return f"{key}: unknown key {quote(place[-1])}; {_nearest(place[-1], allowed)}"
         case "missing":
             return f"{key}: this key is required"
         case "literal_error" | "enum":
-            return f"{key}: {fault['input']!r} is not allowed; allowed: {fault['ctx']['expected']}"
+            return f"{key}: {quote(fault['input'])} is not allowed; allowed: {fault['ctx']['expected']}"
         case "union_tag_invalid":
-            return f"{key}.type: {fault['ctx']['tag']!r} is not allowed; allowed: {fault['ctx']['expected_tags']}"
-        case "string_pattern_mismatch":
-            return f"{key}: {fault['input']!r} does not match {fault['ctx']['pattern']}"
+            return f"{key}.type: {quote(fault['ctx']['tag'])} is not allowed; allowed: {fault['ctx']['expected_tags']}"
         case "value_error":
             # A rule between sections names its keys itself.
-            return f"{key}: {fault['input']!r}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
+            return f"{key}: {quote(fault['input'])}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
         case _:
-            return f"{key}: {fault['input']!r}: {fault['msg']}"
+            return f"{key}: {quote(fault['input'])}: {fault['msg']}"
 
 
 def _keys_of(place: list[str]) -> list[str]:
@@ -319,18 +334,18 @@ def _keys_of(place: list[str]) -> list[str]:
 
 def _nearest(name: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(name, allowed, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(allowed) or 'none'}"
+    return f"did you mean {close[0]!r}?" if close else shorten(f"allowed: {', '.join(allowed) or 'none'}")
 
 
 def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
     declared = [column.name for column in columns]
     for name in names:
         if name not in declared:
-            raise ValueError(f"{key}: {name!r} is not a column of source.schema; {_nearest(name, declared)}")
+            raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {_nearest(name, declared)}")
 
 
 def _require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
     _require_declared(key, [name], columns)
     type_ = next(each.type for each in columns if each.name == name)
     if type_ not in INTEGER_TYPES:
-        raise ValueError(f"{key}: {name!r} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")
+        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")

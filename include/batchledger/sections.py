@@ -11,27 +11,48 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from batchledger.accounting import HolePolicy
 from batchledger.checking import Severity
 from batchledger.columns import Column, parse_columns
+from batchledger.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS, explain_schema
 from batchledger.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.offsets import LARGEST_OFFSET
 from batchledger.partitioning import PartitionField, parse_partition
 from batchledger.pipeline import Deadlines
 from batchledger.planning import Limits, StartPolicy
 from batchledger.quarantine_content import QuarantineLimit
+from batchledger.quoting import quote
 from batchledger.record_rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
 
-_LAKE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+_SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
+_LAKE_NAME = re.compile(_SQL_NAME, re.ASCII)
 _LAKE_TABLE = re.compile(rf"{_LAKE_NAME.pattern}(\.{_LAKE_NAME.pattern}){{1,4}}", re.ASCII)
-_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
-_LONGEST_MEMORY_SECONDS = 36_500 * 86_400
+_WHOLE = re.compile(r"\d{1,19}", re.ASCII)
+_DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_SECONDS = 36_500 * 86_400
+
+
+def written_as(pattern: str, words: str) -> AfterValidator:
+    """Let a text be written in a certain way, and be refused in words where it is not."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value) is None:
+            raise ValueError(f"write {words}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _parse_duration(value: object) -> object:
-    if isinstance(value, int | float) and 0 <= value < math.inf:
-        return float(value)
-    match = _DURATION.fullmatch(str(value))
-    if match is None:
+    seconds: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        seconds = float(value)
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) is not None:
+        seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
+    if seconds is None:
         raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
-    return float(match[1]) * _SECONDS_BY_UNIT[match[2]]
+    if seconds > _LONGEST_SECONDS:
+        raise ValueError("a duration is 36500d at most")
+    return seconds
 
 
 def _check_columns(value: str) -> str:
@@ -59,8 +80,8 @@ def _check_options(value: object) -> object:
         return value
     for option, setting in value.items():
         reason = explain_refusal(str(option), CONSUMER_OPTIONS)
-        if reason is None and option != "client.rack" and not str(setting).isdecimal():
-            reason = f"{option} must be a whole number, found {setting!r}"
+        if reason is None and option != "client.rack" and not _WHOLE.fullmatch(str(setting)):
+            reason = f"{option} must be a whole number, found {quote(setting)}"
         if reason is not None:
             raise ValueError(reason)
     return {str(option): str(setting) for option, setting in value.items()}
@@ -68,20 +89,22 @@ def _check_options(value: object) -> object:
 
 def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     """Return the names. Raises ValueError with the first that is there twice."""
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise ValueError(f"{noun} {repeated[0]!r} is named twice")
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{noun} {quote(name)} is named twice")
+        seen.add(name)
     return names
 
 
 def _check_deadline(value: float) -> float:
-    if not 1 <= value <= _LONGEST_MEMORY_SECONDS:
+    if value < 1:
         raise ValueError("write a duration from 1s to 36500d")
     return value
 
 
 def _check_remember(value: float) -> float:
-    if not 0 < value <= _LONGEST_MEMORY_SECONDS:
+    if value <= 0:
         raise ValueError("write how long a key is remembered, from 1s to 36500d")
     return value
 
@@ -112,19 +135,36 @@ def _check_partitions(value: list[str]) -> list[str]:
 def _check_lake_table(value: str) -> str:
     if _LAKE_TABLE.fullmatch(value) is None:
         example = f"shop.{value}" if _LAKE_NAME.fullmatch(value) else "shop.orders"
-        raise ValueError(f"write namespace.table, in small letters, digits and _, as {example}")
+        raise ValueError(f"write namespace.table, in small letters, digits and _, as {example}; 63 at most in each")
     return value
+
+
+def _check_schema(table: str) -> str:
+    fault = explain_schema(table.rpartition(".")[0])
+    if fault is not None:
+        raise ValueError(fault)
+    return table
 
 
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
-Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
+ColumnName = Annotated[
+    str,
+    written_as(
+        rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}",
+        f"the name of a column: a letter, then letters, digits and _, {LONGEST_NAME_BYTES} at most",
+    ),
+]
 KeyColumns = Annotated[
-    list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]],
-    Field(min_length=1),
+    list[ColumnName],
+    Field(min_length=1, max_length=MOST_KEY_COLUMNS),
     AfterValidator(partial(refuse_repeated, "column")),
 ]
-ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+ConnectionId = Annotated[
+    str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
+]
+Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
 
 
 class Section(BaseModel):
@@ -191,7 +231,14 @@ class PostgresSinkConfig(TableSinkConfig):
 
     type: Literal["postgres"] = "postgres"
     connection: ConnectionId = "warehouse"
-    table: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$")]
+    table: Annotated[
+        str,
+        written_as(
+            rf"{_SQL_NAME}(\.{_SQL_NAME})?",
+            f"table or schema.table, in small letters, digits, _, no digit first, {LONGEST_NAME_BYTES} in each at most",
+        ),
+        AfterValidator(_check_schema),
+    ]
 
     @property
     def target(self) -> str:
@@ -270,8 +317,8 @@ SinkConfig = Annotated[
 class LimitsConfig(Section):
     """How much one batch takes."""
 
-    max_records: Annotated[int, Field(ge=1)] = 1_000_000
-    min_records: Annotated[int, Field(ge=1)] = 1
+    max_records: Count = 1_000_000
+    min_records: Count = 1
     max_delay: Duration = 300.0
     target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
 
@@ -299,8 +346,8 @@ class SequenceConfig(Section):
     """The producers' own numbering: whose it is, and the column of the numbers."""
 
     key: KeyColumns
-    number: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-    starts_at: int | None = None
+    number: ColumnName
+    starts_at: Annotated[int, Field(ge=-LARGEST_OFFSET - 1, le=LARGEST_OFFSET)] | None = None
     severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
 
     @model_validator(mode="after")
@@ -325,7 +372,7 @@ class QuarantineConfig(Section):
 class AuditConfig(Section):
     """How many of the newest batches the periodic audit proves; without it the whole history."""
 
-    newest: Annotated[int, Field(ge=1)] | None = None
+    newest: Count | None = None
 
 
 class DeadlinesConfig(Section):

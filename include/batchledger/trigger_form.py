@@ -8,13 +8,14 @@ that JSON schema cannot say about the fields is checked here, and refused by the
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange, describe_ranges, find_overlaps
+from batchledger.offsets import LARGEST_OFFSET, OffsetRange, describe_ranges, find_overlaps
+from batchledger.quoting import quote, shorten
 from batchledger.replay import Interval, Quarantined, Replay, Window
 
 
@@ -59,6 +60,12 @@ OPTIONAL: Mapping[Action, Collection[Field]] = {
     Action.REPLAY_QUARANTINE: (Field.DRY_RUN,),
     Action.RETRY_BATCH: (),
 }
+TEXTS = (Field.ACTION, Field.REASON, Field.WINDOW_SINCE, Field.WINDOW_UNTIL)
+NUMBERS = (Field.MAX_RECORDS, Field.BATCH_ID)
+SWITCHES = (Field.ALLOW_EXPIRED, Field.DRY_RUN)
+LARGEST_NUMBER = LARGEST_OFFSET
+"""The ledger holds no larger one."""
+
 OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED, Field.DRY_RUN)
 
 UNKNOWN_USER = "unknown"
@@ -131,11 +138,13 @@ Order = CatchUp | Republish | Rehearse | Retake
 def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
     """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
 
-    ``configuration`` is that of the run, and has passed the form's JSON schema. The form sends every field, so an empty
-    one counts as not given. What other tools leave there is ignored, unless its name is nearly that of a field.
+    ``configuration`` is that of the run. It is a setting of Airflow's whether it has passed the form's JSON schema, so
+    each field is looked at here, too. The form sends every field, so an empty one counts as not given. What other tools
+    leave there is ignored, unless its name is nearly that of a field.
     """
     _refuse_misspelt(configuration)
-    given = {field: configuration[field] for field in Field if not _is_empty(configuration.get(field))}
+    given = {field: configuration[field] for field in Field if not _is_empty(field, configuration.get(field))}
+    _refuse([f"{field}: {fault}" for field, value in given.items() if (fault := _explain(field, value)) is not None])
     action = Action(given.pop(Field.ACTION, Action.CATCH_UP))
     if Field.DRY_RUN in given:
         given.setdefault(Field.REASON, REASON_OF_DRY_RUN)
@@ -147,7 +156,7 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
             known = run.created_by or Field.REASON in given
             return CatchUp(decision=_decide(run, given.get(Field.REASON, "catch up")) if known else None)
         case Action.ONE_BATCH:
-            return CatchUp(int(given[Field.MAX_RECORDS]), _decide(run, given[Field.REASON]))
+            return CatchUp(given[Field.MAX_RECORDS], _decide(run, given[Field.REASON]))
         case Action.REPLAY_WINDOW:
             return _republish(_read_window(given), given, run, given[Field.REASON])
         case Action.REPLAY_RANGES | Action.REPLAY_QUARANTINE:
@@ -155,7 +164,7 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
             what = Quarantined(ranges) if action is Action.REPLAY_QUARANTINE else ranges
             return _republish(what, given, run, given[Field.REASON])
         case Action.RETRY_BATCH:
-            return Retake(int(given[Field.BATCH_ID]), _decide(run, given[Field.REASON]))
+            return Retake(given[Field.BATCH_ID], _decide(run, given[Field.REASON]))
 
 
 def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish | Rehearse:
@@ -222,13 +231,14 @@ def _read_window(given: Mapping[Field, Any]) -> Window:
 def _read_moment(field: Field, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ConfigurationError(
-            f"{field}: {text!r} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", field=field
-        )
-    return moment
+        if moment.tzinfo is not None:
+            # Overflows where only its zone lets a moment be of the years 1 to 9999.
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigurationError(
+        f"{field}: {quote(text)} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", field=field
+    )
 
 
 def _read_ranges(lines: Sequence[str], topics: Sequence[str]) -> tuple[OffsetRange, ...]:
@@ -237,7 +247,7 @@ def _read_ranges(lines: Sequence[str], topics: Sequence[str]) -> tuple[OffsetRan
         try:
             found = OffsetRange.parse(line)
         except ValueError as error:
-            faults.append(str(error))
+            faults.append(shorten(str(error)))
             continue
         ranges.append(found)
         if found.partition.topic not in topics:
@@ -262,10 +272,37 @@ def _refuse(faults: Sequence[str]) -> None:
         raise ConfigurationError("\n".join(faults), field=faults[0].partition(":")[0])
 
 
-def _is_empty(value: Any) -> bool:
-    """Whether the form would send this for a field that was left alone, or emptied again."""
-    if isinstance(value, str):
-        return not value.strip()
-    if isinstance(value, list):
-        return all(_is_empty(each) for each in value)
-    return value is None or value is False
+def _is_empty(field: Field, value: Any) -> bool:
+    """Whether the form would send this for the field when it was left alone, or emptied again."""
+    if field in SWITCHES and value is False:
+        return True
+    if field is Field.RANGES and isinstance(value, list):
+        return all(_is_blank(each) for each in value)
+    return value is None or (field in TEXTS and _is_blank(value))
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _explain(field: Field, value: Any) -> str | None:
+    """Return what is wrong with the type of a value that is not empty, in words; None when nothing is."""
+    if field is Field.RANGES:
+        is_fine = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        wanted = "a list of texts such as orders[3] 1200..1500"
+    elif field in SWITCHES:
+        is_fine, wanted = value is True, "true or false, without quotes"
+    elif field in NUMBERS:
+        is_fine = type(value) is int and 0 < value <= LARGEST_NUMBER
+        wanted = f"a whole number from 1 to {LARGEST_NUMBER}, without quotes"
+    elif field is Field.ACTION:
+        is_fine, wanted = value in list(Action), f"one of {', '.join(Action)}"
+    else:
+        is_fine = isinstance(value, str) and _is_storable(value)
+        wanted = "text, without NUL or other characters that no database holds"
+    return None if is_fine else f"has to be {wanted}; found {quote(value)}"
+
+
+def _is_storable(text: str) -> bool:
+    """Whether PostgreSQL can hold the text: neither NUL nor half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)

@@ -85,6 +85,7 @@ def test_ledger_that_is_lost_in_the_middle_of_the_sinks_commit_commits_nothing_a
 
 
 def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed(warehouse: Warehouse) -> None:
+    """S80."""
     attempt = life.take_to_audited(warehouse, FIRST)
     asleep = Interrupt("announced", lambda: commit_and_die(warehouse, attempt))
     with pytest.raises(OutcomeUnknownError, match="committed"):

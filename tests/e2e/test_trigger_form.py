@@ -86,6 +86,13 @@ def test_wrong_input_is_refused_in_the_form_or_by_the_first_task_which_names_the
     state, tries, error = plan_of(airflow, pipeline, run)
     assert (state, tries) == ("failed", 1)
     assert "ranges: elsewhere[0] 0..5: the pipeline does not read this topic" in error
+    with pytest.raises(SetupError, match="Invalid input for param allow_expired"):
+        airflow.trigger(pipeline.name, {"action": "replay_ranges", "allow_expired": "false", "reason": "x"})
+    # JSON schema takes it for an integer, Airflow hands it on as it was written.
+    run = trigger(airflow, pipeline, action="one_batch", max_records=5.0, reason="x")
+    state, tries, error = plan_of(airflow, pipeline, run)
+    assert (state, tries) == ("failed", 1)
+    assert "max_records: has to be a whole number from 1" in error
     assert batches_of(pipeline) == []
 
 

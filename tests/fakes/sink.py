@@ -20,6 +20,7 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.housekeeping import Housekeeping
+from batchledger.identifiers import explain_columns
 from batchledger.numbering import NumberFacts
 from batchledger.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
@@ -147,6 +148,8 @@ class MemorySink:
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
         """See the port."""
+        if (fault := explain_columns(schema.names)) is not None:
+            raise ConfigurationError(f"the rows for {self.table} cannot be staged: {fault}.")
         named = (
             ("dedupe.key", self.deduplication.key if self.deduplication else ()),
             ("sink.key", self.upsert.key if self.upsert else ()),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ import psutil
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchledger.errors import ServiceUnavailableError, SetupError
 from batchledger.stack import local_stack, processes
@@ -166,6 +168,28 @@ def test_up_starts_again_what_was_killed_and_only_that(running: tuple[Home, Port
     after = pids(home)
     assert {name for name in SERVICES if after[name] != before[name]} == {service}
     assert next(one for one in look_at_stack(home, ports).services if one.name == service).state is ServiceState.RUNNING
+
+
+def test_broker_that_was_killed_says_in_its_log_how_far_it_is_with_its_records(fresh: tuple[Home, Ports]) -> None:
+    """It answers only after it has read them all again, and what it says meanwhile is what `up` waits by."""
+    home, ports = fresh
+    up(home, ports, "kafka")
+    address = {"bootstrap.servers": f"127.0.0.1:{ports.kafka}"}
+    admin = AdminClient(address)
+    admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result()
+    producer = Producer(address)
+    for number in range(3000):
+        producer.produce("orders", str(number).encode(), partition=number % 3)
+    assert producer.flush(30) == 0
+    record = Record.read(home, "kafka")
+    assert record is not None
+    os.kill(record.pid, signal.SIGKILL)
+    wait_until(lambda: not record.is_alive)
+    up(home, ports, "kafka")
+    told = home.log_file("kafka").read_text()
+    assert re.search(r"LogManager: Recovering \d+ logs", told)
+    assert len(re.findall(r"LogLoader: .*Recovering unflushed segment", told)) >= 3
+    assert len(re.findall(r"LogManager: Completed load of", told)) >= 3
 
 
 def test_down_leaves_no_process_and_keeps_the_rows(fresh: tuple[Home, Ports]) -> None:

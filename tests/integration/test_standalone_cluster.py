@@ -14,10 +14,11 @@ from psycopg import sql
 from batchledger import plans, run_batch
 from batchledger.batch import Attempt, Batch
 from batchledger.errors import BatchBlockedError, StagingError
+from batchledger.identifiers import TASK_COLUMN
 from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
 from batchledger.pipeline import Platform
 from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.staging import TASK_COLUMN, open_table, rows_table
+from batchledger.sinks.staging import open_table, rows_table
 from batchledger.spark.session import open_connect_session
 from batchledger.spark.stager import SparkStager
 from batchledger.wiring import build_platform

@@ -248,6 +248,7 @@ def committed_by_another_who_died(world: World) -> Interrupt:
 
 
 def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed(world: World) -> None:
+    """S80."""
     world.patience = NO_PATIENCE
     with pytest.raises(OutcomeUnknownError, match="has been committed before"):
         run_batch.run_once(world.process(crash=committed_by_another_who_died(world)), "run-1")

@@ -1,4 +1,7 @@
-"""docs/scenarios.md is true: what it names exists and cites its scenario, what tests cite is in it, no row is empty."""
+"""docs/scenarios.md is true: what it names exists and cites its scenario, what tests cite is in it, no row is empty.
+
+And no page names what does not exist, or speaks of what is missing in words that nobody finds again once it is there.
+"""
 
 import ast
 import re
@@ -11,6 +14,7 @@ import pytest
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "scenarios.md"
+SOURCES = ("include", "tests", "dags", "plugins", "spark_jobs", "docs", "bench")
 _ROW = re.compile(r"^\| (S\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`((?:test_|[A-Z])\w+)`")
 _CITED = re.compile(r"\bS(\d{1,3})\b|(?<=_)s(\d{1,3})(?=_)")
@@ -75,12 +79,50 @@ def test_scenario_names_tests_that_exist_and_cite_it_or_gives_a_reason(row: Row)
         assert row.scenario in cited_in(read_tests()[name]), f"{name} does not cite {row.scenario}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md"])
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")]
+    if path.name != "CHANGELOG.md"
+)
+# Names of files that are examples, and those of Airflow's own.
+EXAMPLES = {
+    "NNNN-title.md", "0002_name.sql", "utils.py", "orders.yaml", "table.md", "taskinstance.py", "backfill.py",
+}  # fmt: skip
+_OUTDATED = re.compile(
+    r"\b(?:is|are) not (?:built|written|implemented)\b|\b(?:built|written|implemented) yet\b"
+    r"|\bno (?:Kafka|Iceberg) sink\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {name for name in re.findall(r"`(test_\w+)(?:\[[^`]*\])?`", text) if name not in read_tests()}
     files = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert named - files == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:[\w./-]+/)?([\w.-]+\.(?:py|sql|md|yaml|xml|toml|j2|js|css))`", text))
+    places = [path for each in SOURCES for path in (ROOT / each).rglob("*.*")]
+    assert named - EXAMPLES - {path.name for path in [*places, *ROOT.glob("*.*")]} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_says_of_something_that_it_is_not_there_yet(page: str) -> None:
+    """Such a sentence goes stale unnoticed: say what happens instead, or which test shows the limit."""
+    assert _OUTDATED.findall((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no Kafka sink is built", "the protocol is not written yet", "It is not built.", "there are not implemented"],
+)
+def test_words_that_go_stale_are_recognised(text: str) -> None:
+    assert _OUTDATED.search(text)
 
 
 def test_every_scenario_that_a_test_cites_is_on_the_page() -> None:

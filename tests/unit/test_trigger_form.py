@@ -10,7 +10,7 @@ from batchledger.batch import Decision
 from batchledger.errors import ConfigurationError
 from batchledger.offsets import OffsetRange
 from batchledger.replay import Interval, Quarantined, Replay, Window
-from batchledger.trigger_form import Action, CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.trigger_form import Action, CatchUp, Field, Order, Rehearse, Republish, Retake, RunFacts, read_order
 
 TOPICS = ("orders", "returns")
 MANUAL = RunFacts("manual__1", created_by="ana")
@@ -183,6 +183,82 @@ def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:
 )
 def test_fault_is_refused_by_the_name_of_its_field(fields: dict[str, Any], message: str) -> None:
     assert refusal(UNTOUCHED | fields).startswith(message)
+
+
+LARGEST = 2**63 - 1
+# What each field may be, in words, and values of JSON that it may not be.
+WRONG: dict[str, tuple[str, list[Any]]] = {
+    "action": (
+        "one of catch_up, one_batch, replay_window, replay_ranges, replay_quarantine, retry_batch",
+        ["everything", "CATCH_UP", 1, True, ["catch_up"], {"action": "catch_up"}, 1.5],
+    ),
+    "reason": ("text, without NUL", [5, True, False, 0, ["why"], {"why": "so"}, "a\0b", "half \ud800"]),
+    "max_records": (
+        f"a whole number from 1 to {LARGEST}, without quotes",
+        ["5", "", "five", 0, -1, True, False, 1.5, 5.0, float("nan"), float("inf"), LARGEST + 1, 10**4000, [5], {}],
+    ),
+    "batch_id": (
+        f"a whole number from 1 to {LARGEST}, without quotes",
+        ["17", "", 0, -17, True, False, 17.0, float("nan"), LARGEST + 1, [17], [], {"id": 17}],
+    ),
+    "window_since": ("text, without NUL", [20130101, 1.5, True, False, ["2013-01-01T00:00:00Z"], {"at": "2013"}]),
+    "window_until": ("text, without NUL", [20130101, 1.5, True, False, ["2013-01-02T00:00:00Z"], {"at": "2013"}]),
+    "ranges": (
+        "a list of texts such as orders[3] 1200..1500",
+        ["orders[3] 10..25", "", 5, True, False, {"orders[3]": "10..25"}, [5], [0], [["orders[3]"]], [{}], [False]],
+    ),
+    "allow_expired": (
+        "true or false, without quotes",
+        ["false", "true", "False", "no", "", 0, 1, 0.0, [], [False], {}, {"allowed": False}],
+    ),
+    "dry_run": ("true or false, without quotes", ["false", "true", "no", "", 0, 1, 0.0, [], [True], {}]),
+}  # fmt: skip
+# The rest of each order is fine, so that the one value alone is what is refused.
+ASKED: dict[str, dict[str, Any]] = {
+    "action": {},
+    "reason": RANGES,
+    "max_records": {"action": "one_batch", "reason": "why"},
+    "batch_id": {"action": "retry_batch", "reason": "why"},
+    "window_since": WINDOW | {"reason": "why"},
+    "window_until": WINDOW | {"reason": "why"},
+    "ranges": RANGES | {"reason": "why"},
+    "allow_expired": RANGES | {"reason": "why"},
+    "dry_run": RANGES | {"reason": "why"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, (_, values) in WRONG.items() for value in values],
+    ids=lambda each: repr(each)[:30],
+)
+def test_value_of_a_wrong_type_is_refused_by_the_name_of_its_field_and_never_guessed_at(name: str, value: Any) -> None:
+    """A setting of Airflow lets a configuration pass that its own form would refuse: "false" was taken for true."""
+    (line,) = refusal(UNTOUCHED | ASKED[name] | {name: value}).splitlines()
+    assert line.startswith(f"{name}: has to be {WRONG[name][0]}")
+    assert "; found " in line
+    assert refusal(ASKED[name] | {name: value}, BACKFILL).startswith(f"{name}: has to be")
+
+
+def test_every_field_has_wrong_values_in_the_table() -> None:
+    assert list(WRONG) == list(ASKED)
+    assert set(WRONG) == set(Field)
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, ["x" * 10**6] * 1000, {"x" * 10**6: "x"}, [[[["x"] * 1000] * 1000]]])
+@pytest.mark.parametrize("name", WRONG)
+def test_refusal_is_short_however_long_the_value_is(name: str, value: Any) -> None:
+    fields = UNTOUCHED | {"action": "replay_window", **WINDOW, "reason": "why"} | {name: value}
+    if name == "reason" and isinstance(value, str):
+        return
+    assert len(refusal(fields)) < 2000
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_moment_that_only_its_zone_puts_into_a_year_is_refused(text: str) -> None:
+    assert refusal(UNTOUCHED | WINDOW | {"reason": "x", "window_since": text}).startswith(
+        f"window_since: '{text}' is not"
+    )
 
 
 def test_all_faults_of_one_kind_are_told_at_once() -> None:

@@ -75,7 +75,8 @@ class Sink(Protocol):
         """Create empty staging for exactly this attempt.
 
         Raises TargetChangedError when the target cannot take the rows, or is another pipeline's of the ledger;
-        ConfigurationError when a key column is missing.
+        ConfigurationError when a key column is missing, or when ``identifiers`` explains why no table can have the
+        columns.
         """
 
     def count_arriving(self, attempt: Attempt) -> int:

@@ -25,6 +25,7 @@ from batchledger.comparison import Comparison
 from batchledger.database import STAGING_SCHEMA, drop_staging_tables, snapshot, transaction
 from batchledger.errors import DecisionRefusedError, StagingError, TargetChangedError
 from batchledger.housekeeping import Housekeeping, Leftover, Removal
+from batchledger.identifiers import TASK_COLUMN
 from batchledger.offsets import OffsetRange
 from batchledger.ports import (
     Change,
@@ -43,7 +44,6 @@ from batchledger.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.sinks.left_behind import look_for_left
 from batchledger.sinks.postgres_staging import PostgresStaging, confirming, require_audited
 from batchledger.sinks.staging import (
-    TASK_COLUMN,
     copy_batches,
     find_aside,
     read_sql,
@@ -138,7 +138,7 @@ class LakeSink(PostgresStaging):
 
         Not by a dry run, which stages, checks and compares those columns only that the table has.
         """
-        self.require_key_columns(schema)
+        self.require_columns(schema)
         with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
             self._require_same(cursor, attempt)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]

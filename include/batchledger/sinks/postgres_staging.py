@@ -32,6 +32,7 @@ from batchledger.errors import (
     StagingLostError,
 )
 from batchledger.housekeeping import Housekeeping
+from batchledger.identifiers import TASK_COLUMN, explain_columns
 from batchledger.offsets import OffsetRange, single_offset
 from batchledger.ports import Publication, StagingWriter
 from batchledger.record_rules import Deduplication, SequenceRule, Upsert
@@ -41,7 +42,6 @@ from batchledger.sinks.key_types import keep_types
 from batchledger.sinks.sequences import PostgresSequence
 from batchledger.sinks.staged_rows import PostgresStagedRows
 from batchledger.sinks.staging import (
-    TASK_COLUMN,
     PostgresStagingWriter,
     aside_table,
     columns_of,
@@ -98,7 +98,7 @@ class PostgresStaging:
 
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
         """See the port."""
-        self.require_key_columns(schema)
+        self.require_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
             kind = sql.SQL("table" if self.commits_itself else "unlogged table")
@@ -226,9 +226,15 @@ class PostgresStaging:
         """What knows the duplicates among the staged rows."""
         return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
 
-    def require_key_columns(self, schema: pa.Schema) -> None:
-        """Raise ConfigurationError when the rows lack a column of a key, or cannot be numbered."""
+    def require_columns(self, schema: pa.Schema) -> None:
+        """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""
         columns, sequence = schema.names, self.sequence
+        fault = explain_columns(columns)
+        if fault is not None:
+            raise ConfigurationError(
+                f"the rows for {self.name} cannot be staged: {fault}. Nothing was written; let the transform name or "
+                "leave out what it makes, or correct source.schema."
+            )
         named = {
             "dedupe.key": self.deduplication.key if self.deduplication else (),
             "sink.key": self.key_columns,

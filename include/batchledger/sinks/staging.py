@@ -19,8 +19,7 @@ from batchledger.batch import Attempt
 from batchledger.columns import PROVENANCE_COLUMNS
 from batchledger.database import STAGING_SCHEMA, handing_over, read_statement
 from batchledger.errors import TargetChangedError
-
-TASK_COLUMN = "_task"
+from batchledger.identifiers import TASK_COLUMN
 
 
 @dataclass(frozen=True)

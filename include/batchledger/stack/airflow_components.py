@@ -46,7 +46,7 @@ def airflow_services(home: Home, ports: Ports) -> list[Service]:
             ports=("airflow",) if component == "api-server" else (),
             prepare=functools.partial(_launch, home, command),
             is_healthy=functools.partial(_is_healthy, ports, component),
-            start_seconds=180,
+            silence_seconds=180,
         )
         for component, command in _COMMAND_BY_COMPONENT.items()
     ]

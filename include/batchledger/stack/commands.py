@@ -71,6 +71,8 @@ def _show_progress() -> Iterator[Progress]:
         def progress(name: str, state: str) -> None:
             if state == "starting":
                 started[name] = time.monotonic()
+            elif state != "ready":
+                console.print(state, markup=False, highlight=False, soft_wrap=True, style="yellow")
             else:
                 seconds = time.monotonic() - started.pop(name)
                 console.print(f"[green]ready[/] {name} [dim]{seconds:.1f} s[/]")

@@ -33,8 +33,8 @@ class Home:
     @classmethod
     def of_project(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """The checkout that this package lies in; ``BATCHLEDGER_LOCAL`` and ``BATCHLEDGER_PIPELINES`` move folders."""
-        root = Path(__file__).resolve().parents[3]
-        local = Path(environ.get("BATCHLEDGER_LOCAL", root / ".local")).resolve()
+        root = _root()
+        local = local_folder(environ)
         default = read_settings(local).get("pipelines", root / "include" / "pipelines")
         pipelines = Path(environ.get("BATCHLEDGER_PIPELINES", default)).resolve()
         return cls(root=root, local=local, cache=root / ".local" / "cache", pipelines=pipelines)
@@ -67,6 +67,15 @@ class Home:
     def log_file(self, service: str) -> Path:
         """Everything that a service has said since its latest start."""
         return self.local / "log" / f"{service}.log"
+
+
+def local_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the services of the checkout write; it need not exist."""
+    return Path(environ.get("BATCHLEDGER_LOCAL", _root() / ".local")).resolve()
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)

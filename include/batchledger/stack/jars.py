@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from batchledger.errors import BatchledgerError, SetupError
 from batchledger.stack.home import Home
 from batchledger.stack.machine import find_java
+from batchledger.unexpected import explain_unexpected
 
 _LISTS = Path(__file__).parent / "ivy"
 _DEADLINE_SECONDS = 900
@@ -103,6 +104,9 @@ def main() -> int:
     except BatchledgerError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except Exception as error:  # noqa: BLE001 (the edge of the process)
+        sys.stderr.write(f"error: {explain_unexpected(error, 'fetching the jars', home.local)}\n")
+        return 1
     return 0
 
 

@@ -20,8 +20,9 @@ from batchledger.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.stack.home import Credentials, Home, Ports, read_settings, settings, write_private
 from batchledger.stack.kafka_broker import kafka_service
 from batchledger.stack.machine import check_disk, check_ports
+from batchledger.stack.patience import Patience
 from batchledger.stack.postgres_server import connection_string, create_databases, postgres_service
-from batchledger.stack.processes import Record, tail_log
+from batchledger.stack.processes import Record, measure_log, tail_log
 from batchledger.stack.service import Service
 from batchledger.stack.spark_connect import spark_service
 
@@ -41,7 +42,10 @@ _POLL_SECONDS = 0.2
 
 Step = Callable[[threading.Event], None]
 Progress = Callable[[str, str], None]
-"""Is told the name of a step and what has become of it: ``starting`` or ``ready``. Called from several threads."""
+"""Is told the name of a step and what has become of it: ``starting``, ``ready``, or a sentence about what it waits for.
+
+Called from several threads.
+"""
 
 
 def list_services(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> list[Service]:
@@ -67,8 +71,8 @@ def up(
 
     ``advertised`` are the ports that clients are told, when something stands between them and the services.
     ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError when the
-    machine lacks something and ServiceUnavailableError when a service ends or does not get healthy in time; what has
-    been started by then keeps running until ``down``.
+    machine lacks something and ServiceUnavailableError when a service ends, or neither gets healthy nor says anything
+    for long; what has been started by then keeps running until ``down``.
     """
     with _alone(home):
         _refuse_other_settings(home, ports)
@@ -84,7 +88,9 @@ def up(
             check_ports([port for service in missing for port in service.ports], dataclasses.asdict(ports))
         write_private(home.settings_file, json.dumps(settings(home, ports), indent=2))
         configure_airflow(home, ports, credentials, advertised)
-        steps: dict[str, Step] = {service.name: functools.partial(_start, home, service) for service in chosen}
+        steps: dict[str, Step] = {
+            service.name: functools.partial(_start, home, service, progress) for service in chosen
+        }
         if "postgres" in services:
             steps["databases"] = lambda _: _prepare_databases(ports, credentials, migrate)
         if not set(services).isdisjoint(AIRFLOW_SERVICES):
@@ -106,19 +112,25 @@ def down(home: Home) -> list[str]:
         return [name for name in ALL_SERVICES if found[name]]
 
 
-def _start(home: Home, service: Service, stopping: threading.Event) -> None:
+def _start(home: Home, service: Service, progress: Progress, stopping: threading.Event) -> None:
     record = Record.read(home, service.name)
     if record is None or not record.is_alive:
         record = processes.start(home, service.name, service.prepare())
-    end = time.monotonic() + service.start_seconds
+    patience = Patience.begin(service.silence_seconds, time.monotonic(), measure_log(home, service.name))
     while not service.is_healthy(record):
         if not record.is_alive:
             raise ServiceUnavailableError(f"{service.name} ended while it started: {tail_log(home, service.name)}")
-        if time.monotonic() > end:
+        now = time.monotonic()
+        patience = patience.listen(now, measure_log(home, service.name))
+        waited = f"{service.name} has not answered for {now - patience.began:.0f} s"
+        if patience.is_over(now):
             raise ServiceUnavailableError(
-                f"{service.name} did not answer within {service.start_seconds:.0f} s: {tail_log(home, service.name)}; "
-                "run `batchledger down` and start again."
+                f"{waited}, and its log has not gone on for {now - patience.heard_at:.0f} s: "
+                f"{tail_log(home, service.name)}; run `batchledger down` and start again."
             )
+        if patience.should_tell(now):
+            patience = patience.tell(now)
+            progress(service.name, f"{waited}; its log: {tail_log(home, service.name, lines=1)}")
         if stopping.wait(_POLL_SECONDS):
             return
 

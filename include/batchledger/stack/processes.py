@@ -121,6 +121,12 @@ def tail_log(home: Home, service: str, lines: int = 3) -> str:
     return f"{last[-800:] or 'it said nothing'} (log: {file})"
 
 
+def measure_log(home: Home, service: str) -> int:
+    """How much a service has said since its latest start, in bytes."""
+    file = home.log_file(service)
+    return file.stat().st_size if file.exists() else 0
+
+
 def find_members(home: Home, services: Iterable[str]) -> dict[str, list[psutil.Process]]:
     """Return the living processes of each service, and under ``""`` those with this stack's cookie and another name.
 

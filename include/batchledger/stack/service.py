@@ -12,6 +12,8 @@ from batchledger.stack.processes import Launch, Record
 class Service:
     """One long-running process. ``prepare`` writes its files and says how to start it; it is harmless to repeat.
 
+    It is given up when it has said nothing for ``silence_seconds`` and does not get healthy.
+
     ``ports`` are the names of the ports that it listens on, the first one is the one that users meet. ``is_healthy``
     answers within seconds, and raises nothing for a service that does not answer.
     """
@@ -20,7 +22,7 @@ class Service:
     ports: tuple[str, ...]
     prepare: Callable[[], Launch]
     is_healthy: Callable[[Record], bool]
-    start_seconds: float = 60.0
+    silence_seconds: float = 60.0
 
 
 def base_environment() -> dict[str, str]:

@@ -45,7 +45,7 @@ def spark_service(home: Home, ports: Ports, credentials: Credentials) -> Service
         ports=("spark",),
         prepare=lambda: _prepare(home, ports, credentials),
         is_healthy=lambda _: _answers(ports),
-        start_seconds=90,
+        silence_seconds=90,
     )
 
 

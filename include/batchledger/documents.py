@@ -1,0 +1,168 @@
+"""Files that people write, YAML and JSON, read at a bounded cost whatever they hold, and only inside of their folder.
+
+A file has at most ``LARGEST_BYTES``, also with every alias of YAML written out, and ``DEEPEST`` levels. Keys are text
+and come once. Tags are refused: nothing of a file makes another object than text, numbers, moments, lists and mappings.
+Every fault is a ValueError with its line; none quotes what else is in the file, which may be somebody else's. What the
+system says, that there is no such file, is an OSError.
+"""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LARGEST_BYTES = 256 * 1024
+DEEPEST = 32
+_LONGEST_NUMBER = 40
+_LONGEST_KEY = 60
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+
+def read_yaml(path: Path) -> Any:
+    """Return what the file holds. Raises ValueError, which says why it cannot be read and in which line."""
+    text = read_text(path)
+    try:
+        return yaml.load(text, _BoundedLoader)  # noqa: S506 -- a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(_explain(error)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ValueError(f"line {line}: a character that YAML does not allow, U+{int(error.character):04X}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return what the file holds. Raises ValueError."""
+    text = read_text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_refuse_repeated)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def find_inside(folder: Path, name: object) -> Path:
+    """Return the path of a file of the folder. Raises ValueError for one that lies elsewhere, also behind a link."""
+    if isinstance(name, str) and "\0" not in name and (folder / name).resolve().is_relative_to(folder.resolve()):
+        return folder / name
+    raise ValueError("it has to lie in the folder of the pipeline file; write the name of a file there")
+
+
+def read_text(path: Path) -> str:
+    """Return the text of the file. Raises ValueError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is not a file")
+    with path.open("rb") as stream:
+        content = stream.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(f"it has more than {LARGEST_BYTES // 1024} KiB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line}: it is not text in UTF-8") from None
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Composes no node that is too deep or, with its aliases written out, too large; see the module."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        # Size and height of each whole node; one that is still being composed is not in here.
+        self._measures: dict[int, tuple[int, int]] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """See the base class."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if getattr(event, "tag", None) not in (None, "!", _TEXT):
+            raise _fault("a tag (!) is not allowed here", event.start_mark)
+        if self._depth >= DEEPEST:
+            raise _fault(f"more than {DEEPEST} levels", event.start_mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if is_alias and id(node) not in self._measures:
+            raise _fault("an alias stands inside of what it means", event.start_mark)
+        size, height = self._measures[id(node)] if is_alias else self._measure(node)
+        if size > LARGEST_BYTES or self._depth + height > DEEPEST:
+            largest = f"more than {LARGEST_BYTES // 1024} KiB or {DEEPEST} levels"
+            raise _fault(f"with its aliases written out it has {largest}", event.start_mark)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping. Refuses a key that comes twice, which YAML forbids: else the last one would win (S28)."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in (_TEXT, _MERGE):
+                raise _fault("a key is not text; put it in quotes", key.start_mark)
+            if key.value in seen:
+                raise _fault(f"key {key.value[:_LONGEST_KEY]!r} appears twice", key.start_mark)
+            seen.add(key.value)
+        return node
+
+    def construct_integer(self, node: yaml.ScalarNode) -> Any:
+        """See the base class."""
+        return _construct(super().construct_yaml_int, node, "a whole number")
+
+    def construct_decimal(self, node: yaml.ScalarNode) -> Any:
+        """See the base class."""
+        return _construct(super().construct_yaml_float, node, "a number")
+
+    def construct_moment(self, node: yaml.ScalarNode) -> Any:
+        """See the base class."""
+        return _construct(super().construct_yaml_timestamp, node, "a date or a moment")
+
+    def _measure(self, node: yaml.Node) -> tuple[int, int]:
+        if isinstance(node, yaml.ScalarNode):
+            measure = (1 + len(node.value), 0)
+        else:
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ((each,) for each in node.value)
+            parts = [self._measures[id(each)] for pair in pairs for each in pair]
+            measure = (1 + sum(size for size, _ in parts), 1 + max((height for _, height in parts), default=0))
+        self._measures[id(node)] = measure
+        return measure
+
+
+_BoundedLoader.add_constructor("tag:yaml.org,2002:int", _BoundedLoader.construct_integer)
+_BoundedLoader.add_constructor("tag:yaml.org,2002:float", _BoundedLoader.construct_decimal)
+_BoundedLoader.add_constructor("tag:yaml.org,2002:timestamp", _BoundedLoader.construct_moment)
+
+
+def _construct(construct: Callable[[yaml.ScalarNode], Any], node: yaml.ScalarNode, kind: str) -> Any:
+    """Construct what looks like a number or a moment, and may be too long for Python, or not in the calendar."""
+    try:
+        if len(node.value) <= _LONGEST_NUMBER:
+            return construct(node)
+    except (ValueError, OverflowError):
+        pass
+    raise _fault(f"what looks like {kind} is none that can be read; if it is text, put it in quotes", node.start_mark)
+
+
+def _fault(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    """Return line and problem; the library would quote the line, and names of aliases and anchors at any length."""
+    said = f"{error.context} {error.problem}"
+    quoting = ("undefined alias", "duplicate anchor", "undefined tag handle")
+    problem = next((kind for kind in quoting if kind in said), str(error.problem))
+    mark = error.problem_mark
+    return problem if mark is None else f"{problem}, line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"key {name[:_LONGEST_KEY]!r} appears twice")
+        found[name] = value
+    return found

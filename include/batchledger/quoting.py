@@ -1,0 +1,47 @@
+"""How a message quotes what somebody wrote: enough to find it, however much it is, and no password of an address.
+
+Whatever stands in a file or a form may be huge, nested, or a secret in the wrong place; messages go to logs, to pages
+and to Airflow's database. Standard library only.
+"""
+
+import re
+from reprlib import Repr
+from typing import Any
+
+LONGEST_TEXT = 64
+"""The name of an expectation is as long."""
+LONGEST_SENTENCE = 400
+_LARGEST_NUMBER = 2**64
+_LOGIN = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+
+
+class _Short(Repr):
+    """Shows the beginning of a text, and the first items of a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxlist = self.maxtuple = 4
+
+    def repr_str(self, x: str, level: int) -> str:  # noqa: ARG002 (the library's signature)
+        """A text without the login of an address."""
+        shown = _LOGIN.sub("…", x[:LONGEST_SENTENCE])
+        return repr(shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…")
+
+    def repr_int(self, x: int, level: int) -> str:
+        """A number; one that nothing here can hold only by its kind, as Python refuses to write out the largest."""
+        return super().repr_int(x, level) if abs(x) < _LARGEST_NUMBER else "a number of more than 64 bits"
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:  # noqa: ARG002 (the library's signature)
+        """A mapping, of which nothing is shown but that it has no keys."""
+        return "a mapping" if x else "{}"
+
+
+def quote(value: Any) -> str:
+    """Return a value as Python writes it, in a hundred characters or so."""
+    return _Short().repr(value)
+
+
+def shorten(text: str) -> str:
+    """Return a sentence that quotes what somebody wrote, with an end where it would be endless."""
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"
