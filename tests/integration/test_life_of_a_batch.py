@@ -362,7 +362,7 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
 def test_row_that_staging_itself_refuses_blocks_the_batch_and_is_not_read_again(
     workplace: Workplace, into: str
 ) -> None:
-    """The task in Spark that meets it says so, and all the tries of it would meet it again."""
+    """S116. The task in Spark that meets it says so, and all the tries of it would meet it again."""
     pipeline = workplace.create(into=into, transform="tests.transforms:with_a_nul")
     pipeline.send(10)
     for run in ("first", "second"):
@@ -382,7 +382,7 @@ def test_row_that_staging_itself_refuses_blocks_the_batch_and_is_not_read_again(
 
 
 def test_row_that_an_index_of_the_target_does_not_take_blocks_the_batch(workplace: Workplace) -> None:
-    """PostgreSQL's class 54, which its driver has among the errors of operation."""
+    """S116. PostgreSQL's class 54, which its driver has among the errors of operation."""
     pipeline = workplace.create()
     pipeline.send(10)
     run_batch.run_once(pipeline.platform(), "first")

@@ -241,7 +241,7 @@ def test_error_of_kafka_is_told_once_beside_what_the_ledger_knows(workplace: Wor
 
 
 def test_more_records_in_quarantine_than_a_ribbon_has_columns_are_all_counted(workplace: Workplace, desk: Desk) -> None:
-    pipeline = workplace.create(partitions=1)
+    pipeline = workplace.create(partitions=1, quarantine={"max_share": 1})
     bad = COLUMNS + 100
     pipeline.send_raw((0, value) for _ in range(bad) for value in (b"not json", b"{}"))
     pipeline.send_raw([(0, b"not json")] * 7)

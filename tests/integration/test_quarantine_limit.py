@@ -23,6 +23,7 @@ def send_bad(pipeline: TestPipeline, count: int) -> None:
 def test_topic_of_which_every_record_is_undecodable_is_blocked_and_not_published_with_no_row(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """S118."""
     pipeline = workplace.create()
     send_bad(pipeline, 40)
     with pytest.raises(BatchBlockedError) as blocked:

@@ -17,6 +17,7 @@ from batchledger.errors import BatchBlockedError, BatchledgerError, LossError, S
 from batchledger.offsets import OffsetRange, TopicPartition
 from batchledger.pipeline import Platform
 from batchledger.planning import Plan
+from batchledger.presence import NO_PATIENCE
 from batchledger.spark import stager
 from batchledger.spark.stager import SparkStager
 from tests.fakes.crash import Interrupt
@@ -52,7 +53,7 @@ def test_s30_plan_that_is_read_twice_stages_the_same_rows_although_the_topic_gre
     run_batch.stage(pipeline.platform(), batch.batch_id, "first")
     first = read_staging(pipeline, batch, attempt=1)
     pipeline.send(10)
-    run_batch.stage(pipeline.platform(), batch.batch_id, "second")
+    run_batch.stage(pipeline.platform(patience=NO_PATIENCE), batch.batch_id, "second")
     second = read_staging(pipeline, batch, attempt=2)
     assert first == second
     assert [(row[4], row[5]) for row in first] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]

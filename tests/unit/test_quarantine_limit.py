@@ -96,6 +96,7 @@ def test_blocked_batch_names_kinds_of_error_numbers_and_coordinates_and_no_paylo
 def test_more_than_the_share_blocks_and_the_default_says_nothing_of_a_few_records(
     good: int, bad: int, limit: QuarantineLimit | None, is_blocked: bool
 ) -> None:
+    """S116, S118."""
     world = world_of(good, bad, limit)
     if is_blocked:
         block(world)

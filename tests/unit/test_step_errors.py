@@ -20,6 +20,7 @@ from batchledger.errors import (
 from batchledger.health import PipelineState, survey
 from batchledger.pipeline import Deadlines, Platform
 from batchledger.ports import Publication
+from batchledger.presence import NO_PATIENCE
 from tests.fakes.crash import Interrupt
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.sink import MemorySink
@@ -98,6 +99,8 @@ def test_step_that_failed_is_repeated_by_its_own_attempt_and_takes_its_error_awa
 
 
 def test_error_of_a_run_that_was_overtaken_is_not_told_of_the_one_that_goes_on(world: World) -> None:
+    world.patience = NO_PATIENCE
+
     def overtake() -> None:
         stage_and_audit(world.process(), "run-2")
 

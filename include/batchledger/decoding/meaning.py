@@ -239,7 +239,7 @@ def _match(column: Column, form: re.Pattern[str], token: bytes) -> re.Match[str]
     found = form.fullmatch(_read_string(token))
     if found is None:
         example = "2026-11-22" if form is _DAY else "2026-11-22T01:02:03Z"
-        raise _unfit(column, f"a text that is not written like {example}")
+        raise _unfit(column, f"a text of another form than {example}")
     return found
 
 
