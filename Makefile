@@ -7,7 +7,7 @@ JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
-.PHONY: help setup up down demo torture machine bench screenshots test lint
+.PHONY: help setup up down demo torture machine bench screenshots test browser lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -37,11 +37,14 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
 
-screenshots: setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
+screenshots: setup browser  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py
 
-test: lint setup  ## Check the code, then run every test against real services: WORKERS=3.
+test: browser lint setup  ## Check the code, then run every test against real services: WORKERS=3.
 	@$(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)
+
+browser: $(STAMPS)/packages  ## Make sure of a Chromium for the tests; as root on Debian, install one.
+	@$(BIN)/python -m tests.browsers
 
 lint: $(STAMPS)/project  ## Check style, types and the direction of imports.
 	@$(BIN)/ruff check

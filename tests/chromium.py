@@ -1,9 +1,6 @@
 """A real Chromium: one that is installed, else Playwright's own; ``BATCHLEDGER_PICTURES`` names where pictures stay."""
 
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -11,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from tests.browsers import BrowserMissingError, prepare_browser
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PICTURES_VARIABLE = "BATCHLEDGER_PICTURES"
-INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 # Otherwise it looks for hosts of its maker at every start.
 ALONE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
@@ -27,13 +25,11 @@ OpenPage = Callable[..., AbstractContextManager["Page"]]
 
 
 def find_chromium() -> str | None:
-    """Return the path of an installed Chromium; None stands for Playwright's own, which is fetched where it is not."""
-    found = next(filter(None, map(shutil.which, INSTALLED)), None)
-    if found is None:
-        fetched = subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=False)
-        if fetched.returncode != 0:
-            pytest.fail("there is no Chromium, and Playwright cannot fetch one: install the package chromium.")
-    return found
+    """Return the path of an installed Chromium; None stands for Playwright's own."""
+    try:
+        return prepare_browser(may_install=False)
+    except BrowserMissingError as error:
+        pytest.fail(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +37,9 @@ def browser() -> Iterator["Browser"]:
     """One Chromium for all tests."""
     from playwright.sync_api import sync_playwright
 
+    path = find_chromium()
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=ALONE)
+        chromium = playwright.chromium.launch(executable_path=path, args=ALONE)
         yield chromium
         chromium.close()
 
