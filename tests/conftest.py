@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.airflow_api import Account, AirflowApi, open_airflow
@@ -108,6 +109,10 @@ def choose_ports() -> Ports:
 
 
 SERVICES = prepare_services()
+
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("no stopwatch", deadline=None)
+settings.load_profile("no stopwatch")
 
 
 @pytest.hookimpl(trylast=True)
