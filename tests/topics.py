@@ -2,20 +2,51 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from threading import Event
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 DEADLINE_SECONDS = 30.0
+FOREIGN_AT_ONCE = 10_000
 
 
 def read_rows(options: Mapping[str, str], topic: str) -> list[Mapping[str, Any]]:
-    """The records as rows of a table would be: their values, and their headers as columns."""
-    return [as_row(message) for message in read_messages(options, topic)]
+    """The records of pipelines as rows of a table would be: their values, and their headers as columns."""
+    return [as_row(message) for message in read_messages(options, topic) if message.headers()]
+
+
+def write_foreign(options: Mapping[str, str], topic: str, count: int) -> None:
+    """Write records of somebody else, without headers, to the partitions in turn; a million takes some seconds."""
+    producer = Producer({**options, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20})
+    partitions = len(producer.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions)
+    for at in range(0, count, FOREIGN_AT_ONCE):
+        records = [{"value": b"theirs %09d" % number} for number in range(at, min(count, at + FOREIGN_AT_ONCE))]
+        assert producer.produce_batch(topic, records, partition=at // FOREIGN_AT_ONCE % partitions) == len(records)
+    assert producer.flush(10 * DEADLINE_SECONDS) == 0
+
+
+@contextmanager
+def busy(options: Mapping[str, str], topic: str) -> Iterator[None]:
+    """Let somebody else write to the topic all the time within the block."""
+    over = Event()
+
+    def write() -> None:
+        while not over.is_set():
+            write_foreign(options, topic, FOREIGN_AT_ONCE)
+
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(write)
+        try:
+            yield
+        finally:
+            over.set()
+        writing.result()
 
 
 def as_row(message: Any) -> Mapping[str, Any]:

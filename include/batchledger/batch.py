@@ -80,7 +80,9 @@ class Batch:
     """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
 
     ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
-    and audited like any replay, never published, and ends discarded.
+    and audited like any replay, never published, and ends discarded. ``announced_ends`` is where the log of a sink that
+    commits by itself ended when the batch's commit was announced for the first time, partition by partition; None where
+    nobody has said so.
     """
 
     batch_id: int
@@ -95,6 +97,7 @@ class Batch:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     origin: RecordOrigin = RecordOrigin.KAFKA
     is_dry_run: bool = False
+    announced_ends: tuple[int, ...] | None = None
 
     @property
     def subject(self) -> str:

@@ -5,8 +5,9 @@ rows go when the new ones come (I8).
 
 A sink that commits by itself does so as the last thing before the ledger's own commit, so that whatever the ledger
 refuses is refused before. What has to be one commit is announced first: from then on, whoever goes on asks the sink
-whether it has committed (I9). Of a batch that is committed in two, nobody asks: a crash between sink and ledger is what
-its mode allows.
+whether it has committed (I9). Where the sink has to search for the answer, no transaction of the ledger is open
+meanwhile; the sink is asked once more within one, and that answer counts. A batch that is committed in two is never
+asked for: a crash between sink and ledger is what its mode allows.
 """
 
 import logging
@@ -24,6 +25,7 @@ from batchledger.errors import (
     OutcomePendingError,
     OutcomeUnknownError,
     RowsLostError,
+    ServiceUnavailableError,
     StagingLostError,
     TargetChangedError,
     TargetRefusedError,
@@ -78,7 +80,7 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         if is_announced:
             # Whoever asks later knows by it which target would know.
             platform.sink.confirm_target(publication)
-            publication.announce()
+            publication.announce(platform.sink.prepare_commit(attempt))
         else:
             if _Part.ROWS not in parts:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
@@ -114,6 +116,8 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
 
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
     """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
+    if may_be_there:
+        _let_sink_tell(platform, attempt)
     is_there = False
     try:
         with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
@@ -128,13 +132,12 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
         if is_there:
             raise
         # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
-        with (
-            suppress(BatchledgerError),
-            platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
-        ):
-            is_there = _has_committed(platform, publication)
-            if not is_there:
-                publication.revoke()
+        with suppress(BatchledgerError):
+            _let_sink_tell(platform, attempt)
+            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+                is_there = _has_committed(platform, publication)
+                if not is_there:
+                    publication.revoke()
         if is_there:
             raise OutcomeUnknownError(
                 f"the sink has committed {attempt.batch.label}, and the ledger could not confirm it: {error} Run it "
@@ -144,10 +147,36 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
         raise
 
 
+def _let_sink_tell(platform: Platform, attempt: Attempt) -> None:
+    """See that the sink can tell at once what became of a batch that is committing, however long that takes.
+
+    Whoever is committing it at the moment is waited for. A search has no transaction of the ledger around it, which
+    would be idle for longer than the database allows; what it finds is worth nothing here: the sink is asked again.
+    """
+    with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        is_told = _ask(platform, publication) is not None
+    if not is_told:
+        batch = platform.ledger.load_batch(attempt.batch.batch_id)
+        platform.sink.search_commit(replace(attempt, batch=batch))
+
+
 def _has_committed(platform: Platform, publication: Publication) -> bool:
-    """Ask the sink for a batch that was announced; no is an answer only from the target that it was announced to."""
+    """Ask the sink for a batch that was announced, after it was let search for it where it has to."""
+    answer = _ask(platform, publication)
+    if answer is None:
+        label = publication.attempt.batch.label
+        raise ServiceUnavailableError(
+            f"whether {label} was committed cannot be told: what the sink keeps of it was there a moment ago, and was "
+            "deleted. Nothing was changed; the step can be run again."
+        )
+    return answer
+
+
+def _ask(platform: Platform, publication: Publication) -> bool | None:
+    """Ask the sink for a batch; no, or that it cannot tell, is an answer only from the target of the announcement."""
     attempt = publication.attempt
-    if platform.sink.find_commit(attempt):
+    answer = platform.sink.find_commit(attempt)
+    if answer:
         return True
     try:
         platform.sink.confirm_target(publication)
@@ -161,7 +190,7 @@ def _has_committed(platform: Platform, publication: Publication) -> bool:
             "source again under a new pipeline name.",
             batch_id=batch.batch_id,
         ) from error
-    return False
+    return answer
 
 
 @contextmanager
@@ -198,15 +227,14 @@ def _settle(platform: Platform, batch_id: int) -> None:
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
     try:
         # Its own run may be faster. Where the ledger's answer is lost, whoever goes on looks again.
-        with (
-            suppress(FencedError, OutcomeUnknownError),
-            platform.ledger.publication(attempt, BatchState.COMMITTING) as publication,
-        ):
-            if _has_committed(platform, publication):
-                _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
-                _finish(frozenset(), platform, publication, is_last=True)
-            else:
-                publication.revoke()
+        with suppress(FencedError, OutcomeUnknownError):
+            _let_sink_tell(platform, attempt)
+            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+                if _has_committed(platform, publication):
+                    _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
+                    _finish(frozenset(), platform, publication, is_last=True)
+                else:
+                    publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
         # Not to be taken for an error of the batch that waits for this one.
         raise OutcomePendingError(

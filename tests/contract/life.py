@@ -166,7 +166,7 @@ def publish(warehouse: Warehouse, attempt: Attempt) -> int:
 def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
     """Say that the sink is about to commit an audited attempt; return it as it is then."""
     with warehouse.ledger.publication(attempt) as publication:
-        publication.announce()
+        publication.announce(warehouse.sink.prepare_commit(attempt) if warehouse.sink.commits_itself else ())
     return replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
 
 

@@ -136,6 +136,11 @@ class Output:
     def group(self, kind: str) -> str:
         return f"batchledger.{self.pipeline}.{kind}"
 
+    def find_out(self, attempt: Attempt) -> bool | None:
+        """Let the topic be searched, and return what is known then."""
+        self.topic().search_commit(attempt)
+        return self.topic().find_commit(attempt)
+
     def forget_offsets(self, kind: str = "sink") -> None:
         """Delete the group, as Kafka does when nobody has committed in it for long."""
         admin = AdminClient(dict(self.options))

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import count
 
@@ -126,7 +126,7 @@ def test_commit_that_another_ledger_has_covered_with_its_own_is_no_answer(
     ):
         output.topic().find_commit(output.attempt(17, number=2))
     output.forget_offsets()
-    assert output.topic().find_commit(output.attempt(17, number=2))
+    assert output.find_out(output.attempt(17, number=2))
 
 
 def test_earlier_batches_and_replays_that_overtook_one_another_are_no_strangers(output: Output) -> None:
@@ -136,47 +136,6 @@ def test_earlier_batches_and_replays_that_overtook_one_another_are_no_strangers(
     assert not output.topic().find_commit(output.attempt(19, lane=Lane.REPLAY))
 
 
-def test_topic_answers_when_the_offsets_of_the_group_are_lost(output: Output) -> None:
-    output.topic().commit(output.attempt(1), output.records(ROWS), ROWS)
-    die(output, "before_commit", output.attempt(2), ROWS)
-    output.topic().find_commit(output.attempt(2))
-    output.forget_offsets()
-    assert output.topic().find_commit(output.attempt(1, number=2))
-    assert not output.topic().find_commit(output.attempt(2, number=2))
-
-
-@pytest.mark.parametrize(("minutes", "is_found"), [(30, True), (120, False)])
-def test_topic_is_searched_from_an_hour_before_the_batch_was_planned(
-    output: Output, minutes: int, is_found: bool
-) -> None:
-    attempt = output.attempt()
-    from_now = (datetime.now(UTC) - attempt.batch.planned_at) // timedelta(minutes=1)
-    planned = planned_later(attempt, from_now + minutes)
-    output.topic().commit(planned, output.records(ROWS), ROWS)
-    output.forget_offsets()
-    assert output.topic().find_commit(planned) is is_found
-
-
-@pytest.mark.parametrize(("offset", "is_found"), [(99, True), (100, False)])
-def test_only_records_of_the_batchs_own_offsets_tell_that_it_was_committed(
-    output: Output, offset: int, is_found: bool
-) -> None:
-    place = [("_topic", output.source.encode()), ("_partition", b"0"), ("_offset", b"%d" % offset)]
-    output.produce(b"theirs", headers=[*place, ("_batch_id", b"17")])
-    assert output.topic().find_commit(output.attempt(17, until=100)) is is_found
-
-
-def test_open_transaction_of_somebody_else_keeps_the_topic_from_answering(output: Output) -> None:
-    with output.foreign_transaction():
-        output.unsettled_topic().commit(output.attempt(), output.records(ROWS), ROWS)
-        output.forget_offsets()
-        with pytest.raises(ServiceUnavailableError, match="behind an open transaction of somebody else"):
-            output.topic().find_commit(output.attempt(2))
-    wait_until(lambda: output.held_back() == 0)
-    assert not output.topic().find_commit(output.attempt(2))
-    assert output.topic().find_commit(output.attempt())
-
-
 @pytest.mark.parametrize("metadata", [None, "batchledger/1 batch=9 attempt=1 planned=1"])
 def test_offsets_that_somebody_else_has_committed_are_no_answer(output: Output, metadata: str | None) -> None:
     output.topic().commit(output.attempt(), output.records(3), 3)
@@ -184,7 +143,7 @@ def test_offsets_that_somebody_else_has_committed_are_no_answer(output: Output, 
     with pytest.raises(TargetRefusedError, match=r"somebody else.*-in\[0\]: .*batch=1 .*delete the group"):
         output.topic().find_commit(output.attempt())
     output.forget_offsets()
-    assert output.topic().find_commit(output.attempt())
+    assert output.find_out(output.attempt())
 
 
 def test_s104_commit_whose_answer_is_lost_is_asked_for_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +169,7 @@ def test_commit_that_never_arrives_is_looked_up_and_will_never_be(
 ) -> None:
     monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
     monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
+    output.topic().prepare_commit(output.attempt())
     with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
         with pytest.raises(ServiceUnavailableError, match=r"was not committed .* aborted since") as raised:
             output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)

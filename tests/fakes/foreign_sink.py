@@ -16,12 +16,14 @@ from tests.fakes.sink import MemorySink
 class ForeignStore:
     """What the sink has committed, whatever becomes of the ledger's transaction.
 
-    ``removed`` is, for each batch that was committed to be found, what it took away of others. ``prepared_in`` and
-    ``to_remove`` belong to the publication that is open.
+    ``removed`` is, for each batch that was committed to be found, what it took away of others. ``is_forgotten``: it
+    does not know at once what it has committed, and has to search for it. ``prepared_in`` and ``to_remove`` belong to
+    the publication that is open.
     """
 
     target: StoredTarget | None = None
     removed: dict[int, Mapping[HeldRange, int]] = field(default_factory=dict)
+    is_forgotten: bool = False
     prepared_in: Tables | None = None
     to_remove: Mapping[HeldRange, int] = field(default_factory=dict)
 
@@ -91,9 +93,18 @@ class MemoryForeignSink(MemorySink):
         tables.deleted_keys = scratch.connection.deleted_keys
         tables.target_by_pipeline = target_by_pipeline
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
         """See the port."""
-        return attempt.batch.batch_id in self.store.removed
+        self.store.is_forgotten = False
+        return (len(self.store.removed),)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        """See the port."""
+        return None if self.store.is_forgotten else attempt.batch.batch_id in self.store.removed
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port."""
+        self.store.is_forgotten = False
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""

@@ -141,10 +141,11 @@ class MemoryPublication:
         """See the port."""
         self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)
 
-    def announce(self) -> None:
+    def announce(self, ends: Sequence[int] = ()) -> None:
         """See the port."""
         stored = self._stored
-        batch = replace(stored.batch, state=BatchState.COMMITTING)
+        first = stored.batch.announced_ends or tuple(ends) or None
+        batch = replace(stored.batch, state=BatchState.COMMITTING, announced_ends=first)
         self.connection.batches[batch.batch_id] = replace(stored, batch=batch)
 
     def revoke(self) -> None:

@@ -355,7 +355,15 @@ class MemorySink:
         """See the port."""
         raise AssertionError("the sink shares the ledger's commit")
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+        """See the port."""
+        raise AssertionError("the sink shares the ledger's commit")
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        """See the port."""
+        raise AssertionError("the sink shares the ledger's commit")
+
+    def search_commit(self, attempt: Attempt) -> None:
         """See the port."""
         raise AssertionError("the sink shares the ledger's commit")
 

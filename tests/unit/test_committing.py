@@ -94,6 +94,126 @@ def test_negative_control_a_sink_that_cannot_be_asked_is_written_to_twice(world:
     assert set(world.times_published().values()) == {2}
 
 
+def forget(world: World) -> None:
+    """Let the sink not know at once what it has committed."""
+    assert world.foreign is not None
+    world.foreign.is_forgotten = True
+
+
+def assert_no_transaction(world: World) -> None:
+    """The next one need not wait for any."""
+    assert world.database._writer.acquire(blocking=False), "a transaction of the ledger waits for the search"
+    world.database._writer.release()
+
+
+@pytest.mark.parametrize("point", ["announced", "sink_committed"])
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_sink_searches_for_what_it_has_forgotten_while_no_transaction_of_the_ledger_waits(
+    world: World, run: str, point: str
+) -> None:
+    searched: list[tuple[int, ...] | None] = []
+
+    class SearchingSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            assert_no_transaction(world)
+            searched.append(attempt.batch.announced_ends)
+            super().search_commit(attempt)
+
+    crash(world, point)
+    forget(world)
+    batch = run_batch.run_once(with_sink(world, SearchingSink), run, 1)
+    assert batch is not None
+    assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 1)
+    assert searched == [(0,)]
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("left", ["by itself", "to the batch after it"])
+def test_commit_between_the_search_and_the_transaction_is_seen(world: World, left: str) -> None:
+    """The search says no; a twin commits and dies; then the ledger lets the searcher in."""
+    catch_up(world)
+    batch_id = audited_replay(world)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.publish(world.process(crash=CrashOnce("announced")), batch_id, "again")
+    world.produce(ORDERS_0, 3)
+    forget(world)
+
+    class OvertakenSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            super().search_commit(attempt)
+            with pytest.raises(SimulatedCrashError):
+                run_batch.publish(world.process(crash=CrashOnce("sink_committed")), batch_id, "again")
+
+    if left == "by itself":
+        run_batch.publish(with_sink(world, OvertakenSink), batch_id, "again")
+    else:
+        run_batch.run_once(with_sink(world, OvertakenSink), "run-2")
+    assert world.process().ledger.load_batch(batch_id).state is BatchState.PUBLISHED
+    catch_up(world)
+    assert_exactly_once(world)
+
+
+def test_negative_control_answer_of_the_search_that_is_believed_later_takes_a_commit_back(world: World) -> None:
+    class BelievingSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            super().search_commit(attempt)
+            # What is found from now on is what was found then.
+            found = super().find_commit(attempt)
+            type(self).find_commit = lambda *_: found  # type: ignore[method-assign]
+            with pytest.raises(SimulatedCrashError):
+                run_batch.publish(world.process(crash=CrashOnce("sink_committed")), 1, "run-2")
+
+    crash(world, "announced")
+    forget(world)
+    run_batch.run_once(with_sink(world, BelievingSink), "run-2", 1)
+    assert set(world.times_published().values()) == {2}
+
+
+def test_answer_that_is_forgotten_again_before_the_transaction_is_looked_for_by_the_next_run(world: World) -> None:
+    class ForgettingSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            pass
+
+    crash(world, "sink_committed")
+    forget(world)
+    with pytest.raises(ServiceUnavailableError, match=r"was deleted\. Nothing was changed"):
+        run_batch.run_once(with_sink(world, ForgettingSink), "run-2", 1)
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+def test_failed_search_leaves_the_question_open(world: World) -> None:
+    class HiddenSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            raise ServiceUnavailableError("behind an open transaction of somebody else")
+
+    crash(world, "sink_committed")
+    forget(world)
+    with pytest.raises(ServiceUnavailableError, match="behind an open transaction"):
+        run_batch.run_once(with_sink(world, HiddenSink), "run-2", 1)
+    assert state(world) is BatchState.COMMITTING
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+def test_other_target_is_not_searched(world: World) -> None:
+    """What was not found there would be noted, and believed when the right one is named again."""
+
+    class OtherSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            raise AssertionError("another target was searched")
+
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    world.replace_target("another one")
+    forget(world)
+    with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+        run_batch.run_once(with_sink(world, OtherSink), "run-2", 2)
+
+
 def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since(world: World) -> None:
     """Otherwise the batch could never be settled: nobody can take back what readers have seen."""
     catch_up(world)

@@ -1,12 +1,12 @@
-"""What says of a batch that it was committed: the group's offsets, whose metadata names it; else its records.
+"""What says of a batch that it was committed: the group's offsets, whose metadata names it.
 
 The offsets are part of the batch's transaction. They are the ends of its ranges, in a group of the pipeline and lane,
 so that lag tools show a pipeline as they show any consumer. A cluster takes offsets of its own topics only; where none
 of the source topics is there, the first partition of the output topic stands for them.
 
-Known limit: when nobody has committed for longer than ``offsets.retention.minutes``, the records are asked. Then a
-batch whose records retention has removed since, or that had none, counts as not committed; so does one that was sent
-by a clock that is more than ``CLOCKS_DIFFER_BY`` behind the database's.
+A group that says nothing of a batch's partitions is no answer: its offsets may have expired. So before a commit is
+announced it says something, if only that nothing was committed (``NOTHING``). Where that was forgotten since, the topic
+is searched (``output_search``), and what was found is noted here.
 
 Where the source topics were not on the cluster, came, and were deleted again, the mark of the output topic is that of
 an old batch, and answers for a newer one that was committed between.
@@ -16,22 +16,19 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.batch import Attempt, Batch, Lane
-from batchledger.errors import ServiceUnavailableError, TargetRefusedError
-from batchledger.kafka.output_log import begin_at, describe_topics, look_at, read_committed
-from batchledger.kafka.output_records import read_batch, read_number, read_origin
+from batchledger.errors import TargetRefusedError
+from batchledger.kafka.output_log import describe_topics
+from batchledger.kafka.output_search import CLOCKS_DIFFER_BY
 from batchledger.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options
 from batchledger.offsets import TopicPartition
 
 ANSWER_SECONDS = 10.0
-CLOCKS_DIFFER_BY = timedelta(hours=1)
-"""At most: of the database, which says when a batch was planned and may move to another machine, and of whoever stamps
-the records."""
 
 _METADATA = re.compile(
     r"batchledger/1 batch=(?P<batch>\d+) attempt=(?P<attempt>\d+) planned=(?P<planned>\d+)", re.ASCII
@@ -50,6 +47,10 @@ class Mark(NamedTuple):
         return cls(batch.batch_id, round(batch.planned_at.timestamp() * 1_000_000))
 
 
+NOTHING = Mark(0, 0)
+"""What the group says before anything of its partitions was committed. No batch has this number."""
+
+
 def group_of(batch: Batch) -> str:
     """Return the consumer group of the batch's pipeline and lane."""
     match batch.lane:
@@ -66,18 +67,34 @@ def open_group(options: Mapping[str, str], batch: Batch, isolation: Isolation = 
 
 
 def write_offsets(options: Mapping[str, str], topic: str, attempt: Attempt) -> list[KafkaTopicPartition]:
-    """Return what the transaction of an attempt commits. Raises KafkaException."""
+    """Return what the transaction of an attempt commits: the ends of its ranges. Raises KafkaException."""
     until: dict[TopicPartition, int] = {}
     for each in attempt.batch.ranges:
         until[each.partition] = max(each.until, until.get(each.partition, 0))
-    known = describe_topics(options, sorted({each.topic for each in until}))
+    return _write(options, topic, until, Mark.of(attempt.batch), attempt.number)
+
+
+def write_nothing(options: Mapping[str, str], topic: str, batch: Batch) -> list[KafkaTopicPartition]:
+    """Return what says that nothing of the batch's partitions was committed: the starts of its ranges.
+
+    Raises KafkaException.
+    """
+    start: dict[TopicPartition, int] = {}
+    for each in batch.ranges:
+        start[each.partition] = min(each.start, start.get(each.partition, each.start))
+    return _write(options, topic, start, NOTHING, 0)
+
+
+def _write(
+    options: Mapping[str, str], topic: str, offset_by_partition: Mapping[TopicPartition, int], mark: Mark, attempt: int
+) -> list[KafkaTopicPartition]:
+    known = describe_topics(options, sorted({each.topic for each in offset_by_partition}))
     here = {
         each: offset
-        for each, offset in until.items()
+        for each, offset in offset_by_partition.items()
         if each.topic in known and each.partition < known[each.topic].partitions
     }
-    mark = Mark.of(attempt.batch)
-    text = f"batchledger/1 batch={mark.batch_id} attempt={attempt.number} planned={mark.planned}"
+    text = f"batchledger/1 batch={mark.batch_id} attempt={attempt} planned={mark.planned}"
     return [
         KafkaTopicPartition(each.topic, each.partition, offset, metadata=text)
         for each, offset in (here or {_stand_in(topic): 0}).items()
@@ -115,7 +132,7 @@ def find_foreign(
     return {
         each: metadata_by_partition[each]
         for each, mark in found.items()
-        if mark is None or _is_foreign(mark, own, batch.lane) or not knows(mark.batch_id)
+        if mark is None or (mark != NOTHING and (_is_foreign(mark, own, batch.lane) or not knows(mark.batch_id)))
     }
 
 
@@ -175,34 +192,6 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
             group=group_of(batch),
         )
     return any(told.values())
-
-
-def search_topic(options: Mapping[str, str], topic: str, batch: Batch) -> bool:
-    """Return whether the topic shows a record of the batch. Raises KafkaException.
-
-    Reads what was sent since shortly before the batch was planned: of a large topic little, because the ledger's
-    transaction waits meanwhile. Raises ServiceUnavailableError when an open transaction, whoever's, may hide some.
-    """
-    log = begin_at(options, look_at(options, topic), batch.planned_at - CLOCKS_DIFFER_BY)
-    batch_id = str(batch.batch_id).encode()
-    if any(_belongs(message, batch, batch_id) for message in read_committed(options, log)):
-        return True
-    if log.held_back:
-        raise ServiceUnavailableError(
-            f"whether {batch.label} was committed cannot be told yet: group {group_of(batch)} has no offsets, and "
-            f"{log.held_back:,} offsets of topic {topic} lie behind an open transaction of somebody else. Ask again "
-            "when it has ended; Kafka ends it after its transaction.timeout.ms.",
-            topic=topic,
-        )
-    return False
-
-
-def _belongs(message: Any, batch: Batch, batch_id: bytes) -> bool:
-    origin = read_origin(message.headers())
-    if origin is None or origin.batch_id != batch_id:
-        return False
-    found, offset = read_batch(origin), read_number(origin.offset)
-    return found is not None and any(each.partition == found[1] and offset in each for each in batch.ranges)
 
 
 def _stand_in(topic: str) -> TopicPartition:

@@ -1,4 +1,7 @@
-"""Reads an output topic as its readers do, from its log start to its last stable offset: committed records only."""
+"""Reads an output topic as its readers do, from its log start to its last stable offset: committed records only.
+
+What lies behind that, up to the high watermark, can be read too, by whoever does not mind what becomes of it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from batchledger.kafka.range_reader import RangeReader
 from batchledger.kafka.requests import (
+    LATEST,
     REQUEST_TIMEOUT_SECONDS,
     Isolation,
     client_options,
@@ -18,7 +22,7 @@ from batchledger.kafka.requests import (
     open_admin,
     wait,
 )
-from batchledger.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition
+from batchledger.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
 
 # So many offsets of aborted records are passed by in less time than a broker may be silent.
 OFFSETS_IN_SLICE = 500_000
@@ -37,10 +41,15 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutputLog:
-    """The readable offsets of each partition at one moment, and how many an open transaction holds back."""
+    """The readable offsets of each partition at one moment, and those behind them that open transactions hold back."""
 
     ranges: tuple[OffsetRange, ...]
-    held_back: int
+    hidden: tuple[OffsetRange, ...] = ()
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets open transactions hold back, whoever's they are."""
+        return count_offsets(self.hidden)
 
     @property
     def shortened(self) -> list[TopicPartition]:
@@ -79,11 +88,37 @@ def look_at(options: Mapping[str, str], topic: str) -> OutputLog:
     """Return what can be read of the topic now; nothing when it does not exist."""
     facts = describe_topics(options, [topic]).get(topic)
     if facts is None:
-        return OutputLog((), 0)
+        return OutputLog(())
     partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
     starts, ends, watermarks = list_bounds(options, partitions)
     ranges = tuple(OffsetRange(each, starts[each], max(starts[each], ends[each])) for each in partitions)
-    return OutputLog(ranges, sum(watermarks[each] - ends[each] for each in partitions))
+    hidden = [OffsetRange(each.partition, each.until, max(each.until, watermarks[each.partition])) for each in ranges]
+    return OutputLog(ranges, tuple(hidden))
+
+
+def list_ends(options: Mapping[str, str], topic: str) -> tuple[int, ...]:
+    """Return the high watermark of each partition, in their order: what is written from now on lies behind."""
+    facts = describe_topics(options, [topic]).get(topic)
+    partitions = [TopicPartition(topic, number) for number in range(facts.partitions if facts else 0)]
+    ends = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
+    return tuple(ends[each] for each in partitions)
+
+
+def begin_at_ends(log: OutputLog, ends: Sequence[int]) -> OutputLog:
+    """Return the log without what lies below these ends, which are those of the first partitions.
+
+    A partition that is shorter than its end has been cut since: all of it is left. Example: with ends ``(5, 9)`` of
+    ``out[0] 0..8``, ``out[1] 0..7`` and ``out[2] 0..3`` are left ``out[0] 5..8``, ``out[1] 0..7`` and ``out[2] 0..3``.
+    """
+    end_by_partition = dict(enumerate(ends))
+    whole = {each.partition: each.until for each in log.hidden}
+
+    def cut(part: OffsetRange) -> OffsetRange:
+        end = end_by_partition.get(part.partition.partition, 0)
+        start = max(part.start, end if end <= whole[part.partition] else 0)
+        return OffsetRange(part.partition, min(start, part.until), part.until)
+
+    return OutputLog(tuple(map(cut, log.ranges)), tuple(map(cut, log.hidden)))
 
 
 def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> OutputLog:
@@ -98,16 +133,21 @@ def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> Ou
         OffsetRange(each.partition, min(max(each.start, first[each.partition]), each.until), each.until)
         for each in log.ranges
     )
-    return OutputLog(ranges, log.held_back)
+    return OutputLog(ranges, log.hidden)
 
 
 def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[Any]:
+    """Iterate over what readers see, as ``read_messages`` does."""
+    yield from read_messages(options, log.ranges, Isolation.COMMITTED)
+
+
+def read_messages(options: Mapping[str, str], ranges: Sequence[OffsetRange], isolation: Isolation) -> Iterator[Any]:
     """Iterate over the client's own messages, in order in each partition. Memory does not grow with the topic.
 
     Raises TimeoutError when no record and no end of a slice comes for ``SILENCE_SECONDS``.
     """
-    for part in slice_ranges([each for each in log.ranges if each], OFFSETS_IN_SLICE):
-        with _PatientReader(options, Isolation.COMMITTED, part, monotonic() + SILENCE_SECONDS) as reader:
+    for part in slice_ranges([each for each in ranges if each], OFFSETS_IN_SLICE):
+        with _PatientReader(options, isolation, part, monotonic() + SILENCE_SECONDS) as reader:
             yield from reader.messages()
 
 

@@ -47,9 +47,17 @@ class KafkaOutputTopic:
         """See the port."""
         self._writer.send(attempt, records)
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
+        """See the port."""
+        return self._writer.prepare_commit(attempt)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
         """See the port."""
         return self._writer.find_commit(attempt)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port."""
+        self._writer.search_commit(attempt)
 
     def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
         """See the port."""

@@ -8,11 +8,12 @@ once it was asked for, and stays.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.batch import Attempt, Batch
 from batchledger.errors import (
@@ -23,10 +24,18 @@ from batchledger.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.kafka.output_commits import is_named, judge, open_group, read_metadata, search_topic, write_offsets
+from batchledger.kafka.output_commits import (
+    is_named,
+    judge,
+    open_group,
+    read_metadata,
+    write_nothing,
+    write_offsets,
+)
 from batchledger.kafka.output_errors import explain, explaining, is_fenced
-from batchledger.kafka.output_log import describe_topics
+from batchledger.kafka.output_log import describe_topics, list_ends, look_at
 from batchledger.kafka.output_pace import Pace, Verdict
+from batchledger.kafka.output_search import find_start, search
 from batchledger.kafka.output_sending import RecordSender, open_producer
 from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation, describe_topic_configs, kafka_call
 from batchledger.ports.output import OutputRecord
@@ -37,6 +46,8 @@ BEGIN_SECONDS = 12.0
 OFFSETS_SECONDS = 8.0
 COMMIT_SECONDS = 10.0
 ABORT_SECONDS = 10.0
+SEARCHES = 5
+"""So often a search is taken up again where the last one has ended, because somebody else has begun meanwhile."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,11 +106,69 @@ class OutputWriter:
         finally:
             producer.purge()
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
+        """See the port."""
+        batch = attempt.batch
+        with self._explaining(attempt, "before its commit is announced"):
+            if not read_metadata(self.options, self.topic, batch, Isolation.UNCOMMITTED):
+                producer = self._open(0)
+                # Whoever commits from now on fences this producer, so what is noted covers nothing.
+                if not read_metadata(self.options, self.topic, batch):
+                    offsets = write_nothing(self.options, self.topic, batch)
+                    self._note(producer, attempt, offsets, "noting that nothing was committed")
+            return list_ends(self.options, self.topic)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
         """See the port."""
         with self._explaining(attempt, "asking whether it was committed"):
             self._open(0).purge()
-        return self._is_committed(attempt.batch)
+        batch = attempt.batch
+        with self._asking(batch):
+            return judge(read_metadata(self.options, self.topic, batch), batch)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port."""
+        batch = attempt.batch
+        for tries_left in reversed(range(SEARCHES)):
+            with self._explaining(attempt, "asking whether it was committed"):
+                producer = self._open(0)
+            with self._asking(batch):
+                if judge(read_metadata(self.options, self.topic, batch), batch) is not None:
+                    return
+                # Looked at after whoever might still commit was fenced: what he has written lies in there.
+                log = look_at(self.options, self.topic)
+                is_there = search(self.options, self.topic, find_start(self.options, log, batch), batch, self.clock)
+                offsets = (
+                    write_offsets(self.options, self.topic, attempt)
+                    if is_there
+                    else write_nothing(self.options, self.topic, batch)
+                )
+            try:
+                self._note(producer, attempt, offsets, "noting what became of it")
+            except FencedError:
+                if not tries_left:
+                    raise
+                # Somebody else has begun to write, or to search, and may have been faster. What he has committed lies
+                # behind what was looked at.
+                batch = replace(batch, announced_ends=tuple(each.until for each in log.hidden))
+            else:
+                found = "was committed" if is_there else "was not committed"
+                _log.info("%s %s, as topic %s shows", batch.label, found, self.topic)
+                return
+
+    def _note(self, producer: Producer, attempt: Attempt, offsets: list[KafkaTopicPartition], where: str) -> None:
+        """Commit offsets alone. Raises FencedError when another producer has begun since this one did."""
+        try:
+            with (
+                explaining(self.options, self.topic, attempt, where, consequence="No record was written."),
+                closing(open_group(self.options, attempt.batch)) as group,
+            ):
+                producer.begin_transaction()
+                producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
+                producer.commit_transaction(COMMIT_SECONDS)
+        except BaseException:
+            _abort(producer, attempt)
+            raise
 
     def _require_first(self, attempt: Attempt) -> None:
         """Raise OutcomeUnknownError when the batch was committed before this transaction.
@@ -112,11 +181,8 @@ class OutputWriter:
                 batch_id=attempt.batch.batch_id,
             )
 
-    def _is_committed(self, batch: Batch) -> bool:
-        """Whether it was, once nobody else can commit it any more."""
-        with kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options):
-            is_committed = judge(read_metadata(self.options, self.topic, batch), batch)
-            return search_topic(self.options, self.topic, batch) if is_committed is None else is_committed
+    def _asking(self, batch: Batch) -> AbstractContextManager[None]:
+        return kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options)
 
     def _open(self, largest_batch_bytes: int) -> Producer:
         """Return the pipeline's only producer: every earlier one is fenced, and its transaction has ended."""
@@ -224,6 +290,13 @@ class OutputWriter:
                 f"({error}). Whoever goes on asks first.",
                 batch_id=attempt.batch.batch_id,
             ) from error
+        if is_committed is None:
+            raise OutcomeUnknownError(
+                f"whether {attempt.batch.label} was committed to topic {self.topic} is unknown: Kafka did not answer "
+                f"the commit ({reason}), and has forgotten the offsets of its group. Whoever goes on searches the "
+                "topic.",
+                batch_id=attempt.batch.batch_id,
+            )
         if not is_committed:
             raise ServiceUnavailableError(
                 f"{attempt.batch.label} was not committed to topic {self.topic}: {reason}. Its transaction has been "

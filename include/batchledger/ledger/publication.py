@@ -186,10 +186,12 @@ class PostgresPublication:
             [self.attempt.batch.batch_id],
         )
 
-    def announce(self) -> None:
+    def announce(self, ends: Sequence[int] = ()) -> None:
         """See the port."""
         self.connection.execute(
-            "update batchledger.batch set state = 'committing' where batch_id = %s", [self.attempt.batch.batch_id]
+            "update batchledger.batch set state = 'committing', "
+            "announced_ends = coalesce(announced_ends, %s::bigint[]) where batch_id = %s",
+            [list(ends) or None, self.attempt.batch.batch_id],
         )
 
     def revoke(self) -> None:

@@ -105,7 +105,7 @@ def find_batch(
     row = cursor.fetchone()
     if row is None:
         return None
-    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run = row
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run, ends = row
     cursor.execute(
         "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
         "order by topic, partition, offsets",
@@ -124,6 +124,7 @@ def find_batch(
         delivery=DeliveryMode(delivery),
         origin=RecordOrigin(origin),
         is_dry_run=is_dry_run,
+        announced_ends=None if ends is None else tuple(ends),
     )
 
 

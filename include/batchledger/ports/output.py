@@ -76,11 +76,26 @@ class OutputTopic(Protocol):
     def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
         """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
+        """See that ``find_commit`` will know what to say, and return where each partition ends, for ``search_commit``.
+
+        To be called before the commit is announced: what is committed then lies behind these ends.
+        """
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
         """Return whether an attempt of the batch has been committed; what has not been never will be.
 
-        Only the latest batch of its lane may be asked for. Raises TargetRefusedError when somebody else has written to
-        where the answer is kept.
+        None when the cluster has forgotten where the answer was kept: ``search_commit`` has to be called before. Takes
+        the time of some requests. Only the latest batch of its lane may be asked for. Raises TargetRefusedError when
+        somebody else has written to where the answer is kept.
+        """
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """Find out from the topic's records what ``find_commit`` cannot tell, and note it where that one looks.
+
+        Reads what was written since the batch was announced, however much that is, so no transaction may wait for it.
+        Raises FencedError when somebody else keeps beginning to write, and ServiceUnavailableError also while an open
+        transaction of somebody else hides whether records of the batch are committed.
         """
 
     def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:

@@ -91,8 +91,12 @@ class Publication(Protocol):
     def mark_rows(self) -> None:
         """Record that the rows are written; ``verify`` reports a published batch without."""
 
-    def announce(self) -> None:
-        """Let the batch be ``committing``: the sink is about to commit it by itself, and is asked from now on (I9)."""
+    def announce(self, ends: Sequence[int] = ()) -> None:
+        """Let the batch be ``committing``: the sink is about to commit it by itself, and is asked from now on (I9).
+
+        ``ends`` become its ``announced_ends``, unless there are some from before: whoever has announced it then may
+        have slept since.
+        """
 
     def revoke(self) -> None:
         """Let the batch be audited again: the sink has not committed it, nor will it.

@@ -150,11 +150,26 @@ class Sink(Protocol):
         the rows are not those that were audited, and ConfigurationError when the rules are not.
         """
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+        """See that the sink, which ``commits_itself``, can be asked for a commit that is about to be announced.
+
+        Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty where that is
+        nothing.
+        """
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
         """Say whether the sink, which ``commits_itself``, has committed the attempt (I9).
 
-        Whoever is still about to commit it cannot do so any more, once this returns (I4). Raises
+        Whoever is still about to commit it cannot do so any more, once this returns (I4). None when that cannot be told
+        without ``search_commit``; takes so little time that a transaction may wait for it. Raises
         ServiceUnavailableError when the sink cannot be asked.
+        """
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """Find out what ``find_commit`` could not tell, so that it can from now on, also in other processes.
+
+        May take long, and says in the log how far it is: no transaction may wait for it. May be called at any time, by
+        several at once. Raises FencedError when others are faster, and ServiceUnavailableError.
         """
 
     def remember_numbers(self, publication: Publication) -> None:

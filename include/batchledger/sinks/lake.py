@@ -344,9 +344,16 @@ class LakeSink(PostgresStaging):
         is_found = attempt.batch.state is BatchState.COMMITTING
         self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
 
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
+        """See the port. The commit brings what tells of it."""
+        return ()
+
     def find_commit(self, attempt: Attempt) -> bool:
-        """See the port."""
+        """See the port. The table's metadata tell: none of its files is read."""
         return self.table.find_commit(attempt)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port. Never called."""
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""

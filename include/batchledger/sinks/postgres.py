@@ -187,9 +187,16 @@ class PostgresSink(PostgresStaging):
     def confirm(self, publication: Publication) -> None:
         """See the port. Never called."""
 
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
+        """See the port. Never called."""
+        return ()
+
     def find_commit(self, attempt: Attempt) -> bool:  # noqa: ARG002 (the port's signature)
         """See the port. It commits nothing; what was announced, was announced to another sink."""
         return False
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port. Never called."""
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port. A table that is gone may be created anew by the next publication."""

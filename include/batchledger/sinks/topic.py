@@ -164,9 +164,17 @@ class TopicSink(PostgresStaging):
                 else:
                     self.topic.send(attempt, records)
 
-    def find_commit(self, attempt: Attempt) -> bool:
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+        """See the port."""
+        return self.topic.prepare_commit(attempt)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
         """See the port."""
         return self.topic.find_commit(attempt)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port."""
+        self.topic.search_commit(attempt)
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port. Never asked for: a rewind that would do so is refused before (``decisions``)."""

@@ -1,0 +1,171 @@
+"""A batch that was killed after its announcement, on a topic to which others write more than can be read in a while."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from batchledger import database
+from batchledger.batch import Attempt, BatchState, Lane
+from batchledger.delivery import deliver
+from batchledger.errors import ServiceUnavailableError
+from batchledger.kafka import output_commits, output_search
+from batchledger.ledger.schema import transaction
+from tests.contract import life
+from tests.contract.decided import assert_proved
+from tests.contract.life import FIRST
+from tests.contract.topic_warehouse import TopicWarehouse, open_topic
+from tests.fakes.crash import CrashOnce, SimulatedCrashError
+from tests.topics import write_foreign
+
+FOREIGN = 500_000
+"""Reading them takes longer than the limit that the tests set, however fast the machine is."""
+IDLE_LIMIT = "1s"
+TRIES = 5
+
+
+@pytest.fixture
+def warehouse(warehouse_dsn: str, kafka: object) -> Iterator[TopicWarehouse]:
+    yield from open_topic(warehouse_dsn, kafka.options)  # type: ignore[attr-defined]
+
+
+def die_committing(warehouse: TopicWarehouse, point: str, lane: Lane = Lane.LIVE) -> Attempt:
+    """Let the first batch of a lane die at a point of its publication; others have written before."""
+    take = life.take_to_audited if lane is Lane.LIVE else life.take_replay_to_audited
+    attempt = take(warehouse, FIRST)
+    write_foreign(warehouse.options, warehouse.topic, FOREIGN)
+    with pytest.raises(SimulatedCrashError):
+        deliver(life.platform(warehouse, crash=CrashOnce(point)), attempt)
+    return attempt
+
+
+def forget_offsets(warehouse: TopicWarehouse, attempt: Attempt) -> None:
+    """Delete the group, as Kafka does when nobody has committed in it for long."""
+    group = output_commits.group_of(attempt.batch)
+    AdminClient(dict(warehouse.options)).delete_consumer_groups([group])[group].result(30)
+
+
+def settle(warehouse: TopicWarehouse, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go on as other runs, of a database that is less patient than reading the topic takes.
+
+    On a machine that is busy an answer of the broker may take a second, too, but not each time.
+    """
+    monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", IDLE_LIMIT)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
+            deliver(life.platform(warehouse), resumed)
+        except ServiceUnavailableError:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+def assert_once(warehouse: TopicWarehouse, attempt: Attempt) -> None:
+    """Each row of the batch is in the topic once, and the ledger proves it."""
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.PUBLISHED
+    expected = sorted(
+        (each.partition, offset) for each in attempt.batch.ranges for offset in range(each.start, each.until)
+    )
+    assert life.target_coordinates(warehouse) == expected
+    assert_proved(warehouse)
+
+
+@pytest.mark.parametrize("point", ["announced", "sink_committed"])
+def test_first_batch_that_died_is_settled_without_looking_at_the_records_of_others(
+    warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, point: str
+) -> None:
+    attempt = die_committing(warehouse, point)
+    write_foreign(warehouse.options, warehouse.topic, FOREIGN)
+    settle(warehouse, attempt, monkeypatch)
+    assert "is searched for" not in caplog.text
+    assert_once(warehouse, attempt)
+
+
+@pytest.mark.parametrize("point", ["announced", "sink_committed"])
+def test_batch_whose_group_was_forgotten_is_searched_for_longer_than_the_ledger_lets_a_transaction_be_idle(
+    warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, point: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    attempt = die_committing(warehouse, point)
+    write_foreign(warehouse.options, warehouse.topic, FOREIGN)
+    forget_offsets(warehouse, attempt)
+    monkeypatch.setattr(output_search, "TELL_EACH_SECONDS", 0.1)
+    settle(warehouse, attempt, monkeypatch)
+    assert "is searched for in 5" in caplog.text, "what was written before the announcement was searched, too"
+    assert any(" records read (" in each for each in caplog.messages) or point == "sink_committed"
+    assert_once(warehouse, attempt)
+
+
+def test_batch_that_an_older_version_has_announced_is_searched_for_since_it_was_planned(
+    warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempt = die_committing(warehouse, "announced")
+    forget_offsets(warehouse, attempt)
+    with transaction(warehouse.dsn, "be an older version") as cursor:
+        cursor.execute(
+            "update batchledger.batch set announced_ends = null where batch_id = %s", [attempt.batch.batch_id]
+        )
+    settle(warehouse, attempt, monkeypatch)
+    assert "is searched for in 500,000 offsets" in caplog.text
+    assert_once(warehouse, attempt)
+
+
+def test_no_transaction_of_the_ledger_is_open_while_the_topic_is_searched(
+    warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no limit of the database matters, and nobody else waits."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with pytest.raises(SimulatedCrashError):
+        deliver(life.platform(warehouse, crash=CrashOnce("announced")), attempt)
+    forget_offsets(warehouse, attempt)
+    locked: list[bool] = []
+    search = output_search.search
+
+    def look(*values: object) -> bool:
+        with transaction(warehouse.dsn, "look whether somebody holds the lock of the pipeline") as cursor:
+            name = f"batchledger publication of {warehouse.pipeline}"
+            cursor.execute("select pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+            locked.append(not cursor.fetchall()[0][0])
+        return search(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("batchledger.kafka.output_transaction.search", look)
+    settle(warehouse, attempt, monkeypatch)
+    assert locked == [False]
+    assert_once(warehouse, attempt)
+
+
+def commit_and_die(warehouse: TopicWarehouse, attempt: Attempt) -> None:
+    resumed = warehouse.ledger.load_batch(attempt.batch.batch_id)
+    twin = Attempt(resumed, resumed.attempt, str(resumed.attempt_run))
+    with pytest.raises(SimulatedCrashError):
+        deliver(life.platform(warehouse, crash=CrashOnce("sink_committed")), twin)
+
+
+class _Overtaken:
+    """A sink that lets a twin act after each of its searches."""
+
+    def __init__(self, sink: object, act: Callable[[], None]) -> None:
+        self._sink, self._act = sink, act
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sink, name)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        self._sink.search_commit(attempt)  # type: ignore[attr-defined]
+        self._act()
+
+
+def test_commit_of_a_twin_between_the_search_and_the_transaction_is_confirmed_and_not_made_again(
+    warehouse: TopicWarehouse,
+) -> None:
+    attempt = life.take_to_audited(warehouse, FIRST)
+    with pytest.raises(SimulatedCrashError):
+        deliver(life.platform(warehouse, crash=CrashOnce("announced")), attempt)
+    forget_offsets(warehouse, attempt)
+    resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
+    overtaken = _Overtaken(warehouse.sink, lambda: commit_and_die(warehouse, attempt))
+    deliver(life.platform(warehouse, sink=overtaken), resumed)
+    assert_once(warehouse, attempt)
