@@ -288,7 +288,7 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
         connection.execute(f'drop table "{pipeline.name}_target"')
         connection.execute(f'alter table copy_of_{pipeline.name} rename to "{pipeline.name}_target"')
     pipeline.send(10)
-    with pytest.raises(BatchBlockedError, match=f"published to public.{pipeline.name}_target .* before"):
+    with pytest.raises(TargetChangedError, match=f"published to public.{pipeline.name}_target .* before"):
         run_batch.run_once(pipeline.platform(), "second")
     assert pipeline.count_target_rows() == 10
 
