@@ -19,6 +19,7 @@ from batchledger.pipeline import PipelineRules, Platform
 from batchledger.planning import Limits, StartPolicy
 from batchledger.ports import Evidence, Sink
 from batchledger.presence import NO_PATIENCE
+from batchledger.quarantine_content import QuarantineLimit
 from batchledger.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
@@ -35,6 +36,8 @@ from tests.machine.stored import Stored, read_memory, read_postgres
 TOPIC = "orders"
 START = DEFAULT_TIMESTAMP
 """The pipeline begins with the first record of this moment; what is older was there before."""
+ANY_SHARE = QuarantineLimit(max_share=1)
+"""A schedule may write only records that do not decode, and there is no person who looks at a blocked batch."""
 BEFORE_START = START - timedelta(days=1)
 
 
@@ -88,6 +91,7 @@ class MemoryWorld:
             delivery=self.real_delivery or self.delivery,
             broker=self.broker,
             ignored_checks=self.ignored_checks,
+            quarantine_limit=ANY_SHARE,
             patience=NO_PATIENCE,
         )
 
@@ -167,6 +171,7 @@ class PostgresWorld:
             START,
             HolePolicy.TRANSACTIONAL,
             delivery=self.delivery,
+            quarantine_limit=ANY_SHARE,
         )
         return Platform(
             rules=rules,
