@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg import sql
 
+from batchledger import delivery
 from batchledger.batch import Decided, DecisionKind, Target
 from batchledger.effects import proving
 from batchledger.errors import DecisionRefusedError, TargetChangedError
@@ -98,6 +100,51 @@ def test_table_that_waits_for_its_adoption_is_not_taken_by_a_pipeline_that_is_ne
     attempt = new.ledger.open_attempt(life.store(new, FIRST).batch_id, "run-1")
     with pytest.raises(TargetChangedError, match=f"belongs to another pipeline, {second.pipeline}, "):
         new.sink.open_staging(attempt, ROW_SCHEMA)
+
+
+def put_strangers(warehouse: PostgresWarehouse) -> None:
+    """Let the table hold the next rows already, of a batch that the ledger has lost."""
+    with psycopg.connect(warehouse.dsn) as connection:
+        table = sql.Identifier(warehouse.schema, "orders")
+        insert = "insert into {} (_topic, _partition, _offset, _batch_id) select 'orders', 0, {}, 999999999"
+        for offset in (SECOND.start, SECOND.start + 1):
+            connection.execute(sql.SQL(insert).format(table, sql.Literal(offset)))
+
+
+def deliver_second(warehouse: PostgresWarehouse) -> None:
+    """Publish the next batch as a run does."""
+    delivery.deliver(life.platform(warehouse), life.take_to_audited(warehouse, SECOND, run="run-2"))
+
+
+def test_ledger_that_was_restored_finds_rows_that_none_of_its_batches_has_written(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    store, _ = two
+    put_strangers(store)
+    with psycopg.connect(store.dsn) as connection:
+        connection.execute("update batchledger.pipeline set ledger_mark = 'before' where name = %s", [store.pipeline])
+    with pytest.raises(TargetChangedError, match=r"holds 2 rows of orders\[0\] 3\.\.5, which no batch of this ledger"):
+        deliver_second(store)
+    assert life.next_offsets(store) == {SECOND.partition: SECOND.start}
+
+
+def test_ledger_that_was_restored_together_with_its_table_goes_on(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    store, _ = two
+    with psycopg.connect(store.dsn) as connection:
+        connection.execute("update batchledger.pipeline set ledger_mark = 'before' where name = %s", [store.pipeline])
+    deliver_second(store)
+    assert life.target_coordinates(store) == life.rows_of([FIRST, SECOND])
+
+
+def test_negative_control_a_table_that_is_not_looked_through_holds_the_rows_twice(
+    two: tuple[PostgresWarehouse, PostgresWarehouse],
+) -> None:
+    store, _ = two
+    put_strangers(store)
+    deliver_second(store)
+    assert life.target_coordinates(store) == sorted(life.rows_of([FIRST, SECOND, SECOND]))
 
 
 def test_two_pipelines_cannot_adopt_one_table(two: tuple[PostgresWarehouse, PostgresWarehouse]) -> None:

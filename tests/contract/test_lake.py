@@ -35,6 +35,7 @@ from batchledger.errors import (
     TargetChangedError,
 )
 from batchledger.iceberg import commits, files
+from batchledger.iceberg import rows as lake_rows
 from batchledger.iceberg import table as iceberg_table
 from batchledger.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.iceberg.layout import stored_schema
@@ -483,6 +484,35 @@ def test_key_that_was_not_held_is_looked_for_again_when_others_have_committed_me
         publish_after(warehouse, attempt, lambda: lake.table.append(theirs))
     publish_after(warehouse, attempt, lambda: None)
     assert sorted(row["_offset"] for row in lake.read_target()) == [0, 1, 2, 4, 1_000]
+
+
+def test_transaction_is_not_idle_while_a_table_is_read_that_holds_none_of_the_keys(
+    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database ends one that is idle for a minute, and so it would end the next one."""
+    warehouse = replace(lake, upsert=Upsert(("message_id",)))
+    for each in (FIRST, SECOND, OffsetRange(ORDERS_0, 5, 7)):
+        life.take_to_published(warehouse, each)
+    attempt = life.announce(warehouse, life.take_to_audited(warehouse, OffsetRange(ORDERS_0, 7, 9)))
+    states: list[str] = []
+    read_files = lake_rows.read_files
+
+    def look(*values: Any) -> Iterator[pa.RecordBatch]:
+        with psycopg.connect(lake.dsn) as other:
+            states.extend(
+                state
+                for (state,) in other.execute(
+                    "select state from pg_stat_activity join pg_locks using (pid) where locktype = 'advisory' "
+                    "and objid::bigint = hashtextextended(%s, 0) & 4294967295",
+                    [f"batchledger publication of {lake.pipeline}"],
+                )
+            )
+        return read_files(*values)
+
+    monkeypatch.setattr(lake_rows, "read_files", look)
+    publish_after(warehouse, attempt, lambda: None)
+    assert states == ["idle in transaction", "active", "active"]
+    assert sorted(row["_offset"] for row in lake.read_target()) == list(range(9))
 
 
 def test_range_that_was_empty_is_looked_at_again_when_others_have_committed_meanwhile(lake: LakeWarehouse) -> None:

@@ -1,5 +1,6 @@
 """What only a real PostgreSQL can promise: the version of the schema, its constraints, the rights of a user."""
 
+import re
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from batchledger.offsets import OffsetRange
 from batchledger.planning import Plan
 from batchledger.sinks.postgres import PostgresSink
 from batchledger.sinks.target import PostgresTarget
+from tests.conftest import ROOT
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
@@ -227,3 +229,10 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
             assert ledger.open_attempt(batch.batch_id, "run").number == 1
         finally:
             connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(user)))
+
+
+def test_page_on_growth_names_every_table_of_the_ledger(warehouse_dsn: str) -> None:
+    with psycopg.connect(warehouse_dsn) as connection:
+        tables = connection.execute("select tablename from pg_tables where schemaname = 'batchledger'").fetchall()
+    page = (ROOT / "docs" / "growth.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(name for (name,) in tables)

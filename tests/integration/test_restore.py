@@ -6,15 +6,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from batchledger import run_batch
 from batchledger.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
 from batchledger.ledger.migrate import migrate
+from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import ask, batchledger
 from tests.second_server import SecondServer, dump, restore, serve_second_postgres
-from tests.support import TestPipeline, Workplace
+from tests.support import TestPipeline, Workplace, admin_client
 
 WHY = ("--reason", "moved to another server")
 LEDGER = ("--schema=batchledger", "--extension=btree_gist")
@@ -157,9 +157,12 @@ def test_ledger_older_than_its_topic_produces_nothing_twice_and_says_what_to_do(
     (open_batch,) = [each for each in ask("batches", pipeline.name)["batches"] if each["state"] == "planned"]
     ask("skip", pipeline.name, *ranges, "--discard-batch", str(open_batch["batch_id"]), *WHY)
     group = f"batchledger.{pipeline.name}.sink"
-    AdminClient(dict(workshop.kafka_options)).delete_consumer_groups([group])[group].result(30)
+    with admin_client(workshop.kafka_options) as client:
+        client.delete_consumer_groups([group])[group].result(30)
     run(pipeline, "tomorrow")
     assert pipeline.find_differences() == {}
+    details = {each.detail for each in verify_pipeline(pipeline.config).findings}
+    assert details == {"5 rows that no published batch accounts for"}
 
 
 def test_ledger_older_than_its_iceberg_table_writes_nothing_twice_and_says_what_to_do(

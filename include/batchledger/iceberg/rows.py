@@ -30,14 +30,19 @@ def read_within(
 def read_rows(
     table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that lie within the ranges or have one of the keys, each once; one file is in memory at a time."""
+    """Yield the rows that lie within the ranges or have one of the keys, each once; one file is in memory at a time.
+
+    A file without such rows yields an empty batch: a transaction that takes the rows in would be idle otherwise for as
+    long as it takes to read a whole table, which the database does not allow.
+    """
     schema, names = read_schema(table, columns), keys.schema.names
     wanted = _unsigned_zeros(keys.cast(pa.schema([schema.field(each) for each in names])), names)
     for task in tasks:
         rows = _unsigned_zeros(pa.Table.from_batches(read_files(table, [task], columns), schema), names)
         same_key = rows.join(wanted, keys=names, join_type="left semi")
         here = [rows.filter(_is_within(rows, each)) for each in within]
-        yield from _unique(pa.concat_tables([same_key.select(columns), *here])).to_batches()
+        found = _unique(pa.concat_tables([same_key.select(columns), *here]))
+        yield from found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
 
 
 def find_offsets(

@@ -166,7 +166,7 @@ class PostgresSink(PostgresStaging):
                 self._target.create(cursor, columns)
                 publication.confirm_target(self.name, self._target.read_identity(cursor))
                 if self.upsert is None:
-                    require_no_strangers(cursor, publication, self._target.identifier, self.name)
+                    require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)

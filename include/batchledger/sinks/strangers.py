@@ -1,10 +1,13 @@
-"""Rows that a table holds of a batch's offsets although no batch of the ledger has published them.
+"""Rows that a table holds at or behind a pipeline's position although no batch of the ledger has written them there.
 
 A ledger that was restored from an older backup than the table beside it would append them once more. Rows that are
 applied by key need no such care: what is applied again changes nothing.
 
-Known limit: a table of somebody else's without an index of ``_offset`` is not looked at, because it would be read whole
-for each batch.
+The table is looked through once for each ledger, not for each batch: a ledger that was restored since can be told by
+where its own tables lie.
+
+Known limit: a ledger whose rows were deleted and written anew, into the same tables without emptying them by truncate,
+looks as it did before.
 """
 
 from typing import Any
@@ -16,43 +19,36 @@ from batchledger.batch import Batch
 from batchledger.database import ranges_as_arrays, read_ranges
 from batchledger.errors import TargetChangedError
 from batchledger.offsets import describe_ranges
-from batchledger.ports import Publication
 from batchledger.sinks.staging import read_sql
 
 
-def require_no_strangers(
-    cursor: psycopg.Cursor[Any], publication: Publication, table: sql.Identifier, name: str
-) -> None:
-    """Raise TargetChangedError when rows of the batch's ranges are in the table that no batch has written there.
+def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Identifier, name: str) -> None:
+    """Raise TargetChangedError when the table has rows that no batch has written, unless it was looked through before.
 
-    To be asked when what the batch takes over has been withdrawn.
+    To be asked within the publication, when what the batch takes over has been withdrawn.
     """
-    batch = publication.attempt.batch
-    cursor.execute(read_sql("find_offset_index"), [table.as_string(cursor)])
-    ((is_indexed,),) = cursor.fetchall()
-    if not is_indexed:
+    cursor.execute(read_sql("read_ledger_mark"), [batch.pipeline])
+    ((seen, found),) = cursor.fetchall()
+    if seen == found:
         return
-    parameters = {
-        "first": min(each.start for each in batch.ranges),
-        "last": max(each.until for each in batch.ranges),
-        "pipeline": batch.pipeline,
-        **ranges_as_arrays(batch.ranges),
-    }
-    cursor.execute(read_sql("find_strangers").format(target=table), parameters)
-    found = cursor.fetchall()
-    if found:
-        raise _refusal(batch, name, found)
+    cursor.execute(
+        read_sql("find_strangers").format(target=table), {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)}
+    )
+    strangers = cursor.fetchall()
+    if strangers:
+        raise _refusal(batch, name, strangers)
+    cursor.execute("update batchledger.pipeline set ledger_mark = %s where name = %s", [found, batch.pipeline])
 
 
 def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetChangedError:
     where = describe_ranges(read_ranges(each[:4] for each in found))
     rows = sum(each[4] for each in found)
     return TargetChangedError(
-        f"table {name} holds {rows:,} rows of {where} already, which no batch of this ledger has published; "
-        f"{batch.label} would bring them a second time. Nothing was published. The ledger is older than the table, or "
-        "somebody else writes to it. Choices: restore a ledger as new as the table; or delete the rows of the table "
-        "that lie at or behind the pipeline's position, and run the batch again; or read everything again "
-        f"(batchledger rewind {batch.pipeline} --to earliest --truncate). See docs/restore.md.",
+        f"table {name} holds {rows:,} rows of {where}, which no batch of this ledger has published; {batch.pipeline} "
+        "would bring them a second time. Nothing was published. The ledger is older than the table, or somebody else "
+        "writes to it. Choices: restore a ledger as new as the table; or delete the rows of the table that lie at or "
+        "behind the pipeline's position, and run the batch again; or read everything again (batchledger rewind "
+        f"{batch.pipeline} --to earliest --truncate). See docs/restore.md.",
         pipeline=batch.pipeline,
         batch_id=batch.batch_id,
         table=name,

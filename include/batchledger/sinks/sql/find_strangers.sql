@@ -1,12 +1,17 @@
--- Rows in these offsets that no batch of the ledger has written there, by partition. A lost batch may have had the number
--- of one that the ledger has planned since. The bounds around all ranges: see count_target_within.
+-- Rows at or behind the positions, those of the batch as they were before it, that no batch of the ledger has written
+-- there, by partition. A partition without a position is one that the ledger does not know. A lost batch may have had
+-- the number of one that was planned since.
+with known as (
+    select p.topic, p.partition, least(p.next_offset, own.start) as next_offset
+    from batchledger.position p
+    left join unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[]) as own (topic, partition, start)
+        on own.topic = p.topic and own.partition = p.partition
+    where p.pipeline = %(pipeline)s
+)
 select t._topic, t._partition, min(t._offset), max(t._offset) + 1, count(*)
-from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
-    as looked_at (topic, partition, start, until)
-join {target} t
-    on t._topic = looked_at.topic and t._partition = looked_at.partition
-    and t._offset >= looked_at.start and t._offset < looked_at.until
-where t._partition = any(%(partitions)s::int[]) and t._offset >= %(first)s and t._offset < %(last)s
+from {target} t
+left join known k on k.topic = t._topic and k.partition = t._partition
+where t._offset >= coalesce(k.next_offset, 0)
     and not exists (
         select from batchledger.batch_range r
         join batchledger.batch b on b.batch_id = r.batch_id and b.rows_published_at is not null

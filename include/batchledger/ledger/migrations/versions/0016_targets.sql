@@ -11,6 +11,17 @@ where d.datname = current_database()
 comment on column batchledger.pipeline.target_identity is
     'What tells the target that earlier batches were published to from another one of the same name, which is refused: cluster, database and oid of a table, cluster and id of a topic, uuid of an Iceberg table.';
 
+alter table batchledger.pipeline add column ledger_mark text;
+update batchledger.pipeline
+set ledger_mark = format(
+    '%s/%s/%s/%s', s.system_identifier, d.oid, 'batchledger.position'::regclass::oid,
+    pg_relation_filenode('batchledger.position')
+)
+from pg_control_system() s, pg_database d
+where d.datname = current_database() and target is not null;
+comment on column batchledger.pipeline.ledger_mark is
+    'What the ledger was when the table of the pipeline was last looked through for rows that no batch has written; after a restore it is another one.';
+
 create table batchledger.key_type (
     pipeline  text not null references batchledger.pipeline,
     rule      text not null,
