@@ -1,6 +1,6 @@
 """Each protection switched off: the fault that it stands against must then appear, or the tests above have no teeth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 import pytest
@@ -10,6 +10,7 @@ from batchledger.batch import Batch
 from batchledger.errors import BatchBlockedError, PositionConflictError
 from batchledger.pipeline import Platform
 from batchledger.ports import no_crash
+from batchledger.presence import NO_PATIENCE
 from batchledger.torture.sabotage import build_platform_without, overlaps_allowed
 from batchledger.torture.schedule import Protection
 from batchledger.wiring import verify_pipeline
@@ -56,7 +57,7 @@ def overlap(workplace: Workplace) -> Overlap:
 def test_audit_finds_ranges_that_are_published_already(overlap: Overlap) -> None:
     """The first of the protections: with it the second batch is blocked before it gets as far."""
     pipeline, again = overlap.pipeline, overlap.second.batch_id
-    platform = pipeline.platform()
+    platform = replace(pipeline.platform(), patience=NO_PATIENCE)
     run_batch.stage(platform, again, "again")
     with pytest.raises(BatchBlockedError, match="no_published_offsets"):
         run_batch.audit(platform, again, "again")
