@@ -11,7 +11,7 @@ to the next, and each value has at least one.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,10 +42,7 @@ _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
 # What a double of 0 may have been written as without being 0.
-_TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{300}")
-
-_JSON_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_ESCAPED_NAME = re.compile(rb'\\[^"]*"\s*:')
+_TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{220}")
 
 # There is no year 0.
 _DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
@@ -53,6 +50,7 @@ _SURE_DAY = f"^{_DAY}$"
 _SURE_MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{ZONE}?$"
 
 _MOMENT = pa.timestamp("us", "UTC")
+_MOST_DIGITS = 38
 
 _PARSED_AS = {
     "string": pa.string(),
@@ -127,32 +125,42 @@ class BlockDecoder:
             return self._schema.empty_table()
         values.validate(full=True)  # which refuses what is not UTF-8
         text = pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), "\n")[0].as_buffer()
-        self._require_sure(text.to_pybytes())
-        table = pa_json.read_json(
-            pa.BufferReader(text),
-            read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-            parse_options=pa_json.ParseOptions(explicit_schema=self._parsed, unexpected_field_behavior="ignore"),
-        )
+        _require_sure(text.to_pybytes())
+        table = _parse(text, self._parsed)
         if table.num_rows != len(values):
             raise _DoubtfulError
+        self._require_decimals(text)
         columns = [_settle(column, table[column.name], text) for column in self.columns]
         return pa.table(columns, schema=self._schema)
 
-    def _require_sure(self, text: bytes) -> None:
-        # A look for one byte is much faster than one for a word.
-        found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
-        if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
-            raise _DoubtfulError
-        # The parser takes texts for decimals that are no numbers of JSON, such as +1.
-        if self._odd_decimals and (self._odd_decimals.search(text) or (b"\\" in text and _ESCAPED_NAME.search(text))):
-            raise _DoubtfulError
+    def _require_decimals(self, text: pa.Buffer) -> None:
+        """Refuse decimals that are too large, and texts that are no numbers of JSON, of which the parser takes some.
+
+        It does not look whether a number still fits when it is written with the digits of the scale: beyond 38 digits
+        it would have become another one. So all of them are parsed once more: as doubles, or all as texts.
+        """
+        if not self._decimals:
+            return
+        try:
+            doubles = _parse(text, pa.schema([(name, pa.float64()) for name in self._decimals]))
+        except pa.ArrowInvalid:
+            texts = _parse(text, pa.schema([(name, pa.string()) for name in self._decimals]))
+            for name, digits in self._decimals.items():
+                whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
+                _require_form(texts[name], rf"^-?{whole}(\.[0-9]+)?$")
+            return
+        for name, digits in self._decimals.items():
+            if (np.abs(doubles[name].to_numpy()) >= 10.0**digits).any():
+                raise _DoubtfulError
 
     @cached_property
-    def _odd_decimals(self) -> re.Pattern[bytes] | None:
-        names = [column.name.encode() for column in self.columns if column.type.startswith("decimal")]
-        if not names:
-            return None
-        return re.compile(rb'"(?:' + b"|".join(names) + rb')"\s*:\s*"(?!' + _JSON_NUMBER + rb'")')
+    def _decimals(self) -> Mapping[str, int]:
+        """By the name of a decimal column, for how many digits there is room beside those of its scale, less one."""
+        return {
+            column.name: _MOST_DIGITS - decimal_size(column.type)[1] - 1
+            for column in self.columns
+            if column.type.startswith("decimal")
+        }
 
     @cached_property
     def _parsed(self) -> pa.Schema:
@@ -163,6 +171,21 @@ class BlockDecoder:
     @cached_property
     def _schema(self) -> pa.Schema:
         return arrow_schema(self.columns)
+
+
+def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    return pa_json.read_json(
+        pa.BufferReader(text),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _require_sure(text: bytes) -> None:
+    # A look for one byte is much faster than one for a word.
+    found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
+    if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
+        raise _DoubtfulError
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:

@@ -46,6 +46,8 @@ _MOMENT = re.compile(
 )
 # A bigint has 19 digits; no more are looked at.
 _MOST_DIGITS = 20
+# With its sign. What is cut off could only move a number further away from what any column holds.
+_MOST_EXPONENT_DIGITS = 12
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 _strings = msgspec.json.Decoder(str)
@@ -211,7 +213,7 @@ def _read_decimal(column: Column, precision: int, scale: int, token: bytes) -> D
         text = _read_string(token)
         if _NUMBER.fullmatch(text) is None:
             raise _unfit(column, "a text that is not a number")
-    sign, digits, exponent = _shortest(Decimal(text))
+    sign, digits, exponent = _shortest(text)
     if digits and len(digits) + exponent > precision - scale:
         raise _unfit(column, "a number beyond its range")
     if digits and -exponent > scale:
@@ -219,13 +221,18 @@ def _read_decimal(column: Column, precision: int, scale: int, token: bytes) -> D
     return Decimal((sign, digits, exponent))
 
 
-def _shortest(number: Decimal) -> tuple[int, tuple[int, ...], int]:
-    """Return sign, digits and exponent without zeros at the end, however many digits there are; of 0 no digits."""
-    sign, digits, exponent = number.as_tuple()
+def _shortest(text: str) -> tuple[int, tuple[int, ...], int]:
+    """Return sign, digits and exponent of a number, without zeros at the end; no digits for 0.
+
+    Its exponent may be beyond all that ``Decimal`` takes, so that one is no part of what is parsed.
+    """
+    mantissa, _, power = text.lower().partition("e")
+    sign, digits, fraction = Decimal(mantissa).as_tuple()
+    exponent = int(fraction) + int(power[:_MOST_EXPONENT_DIGITS] or 0)
     kept = "".join(map(str, digits)).rstrip("0")
     if not kept:
         return 0, (), 0
-    return sign, digits[: len(kept)], int(exponent) + len(digits) - len(kept)
+    return sign, digits[: len(kept)], exponent + len(digits) - len(kept)
 
 
 def _read_day(column: Column, token: bytes) -> int:
