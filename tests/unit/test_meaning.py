@@ -225,7 +225,7 @@ def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
 def test_negative_control_without_its_doubts_the_fast_path_accepts_what_the_page_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(BlockDecoder, "_require_decimals", lambda self, text: None)
+    monkeypatch.setattr(BlockDecoder, "_require_decimals", lambda self, text, parsed: None)
     monkeypatch.setattr(blocks, "_require_sure", lambda text: None)
     monkeypatch.setattr(blocks, "_require_form", lambda values, form: None)
     monkeypatch.setattr(blocks, "_require_numbers", lambda numbers, largest, text: None)

@@ -129,15 +129,16 @@ class BlockDecoder:
         table = _parse(text, self._parsed)
         if table.num_rows != len(values):
             raise _DoubtfulError
-        self._require_decimals(text)
+        self._require_decimals(text, table)
         columns = [_settle(column, table[column.name], text) for column in self.columns]
         return pa.table(columns, schema=self._schema)
 
-    def _require_decimals(self, text: pa.Buffer) -> None:
-        """Refuse decimals that are too large, and texts that are no numbers of JSON, of which the parser takes some.
+    def _require_decimals(self, text: pa.Buffer, parsed: pa.Table) -> None:
+        """Refuse decimals that may have become others, and texts that are no numbers of JSON, of which some are taken.
 
-        It does not look whether a number still fits when it is written with the digits of the scale: beyond 38 digits
-        it would have become another one. So all of them are parsed once more: as doubles, or all as texts.
+        The parser does not look whether a number still fits when it is written with the digits of the scale: beyond 38
+        digits it wraps, and far below the last one it is 0. So all of them are parsed once more, as doubles to be
+        compared with; where they are texts, by a form that can do neither.
         """
         if not self._decimals:
             return
@@ -147,10 +148,11 @@ class BlockDecoder:
             texts = _parse(text, pa.schema([(name, pa.string()) for name in self._decimals]))
             for name, digits in self._decimals.items():
                 whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
-                _require_form(texts[name], rf"^-?{whole}(\.[0-9]+)?$")
+                _require_form(texts[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
             return
-        for name, digits in self._decimals.items():
-            if (np.abs(doubles[name].to_numpy()) >= 10.0**digits).any():
+        for name in self._decimals:
+            found, wanted = parsed[name].cast(pa.float64()).to_numpy(), doubles[name].to_numpy()
+            if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
                 raise _DoubtfulError
 
     @cached_property
