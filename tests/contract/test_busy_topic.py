@@ -43,7 +43,9 @@ def die_committing(warehouse: TopicWarehouse, point: str, lane: Lane = Lane.LIVE
 def forget_offsets(warehouse: TopicWarehouse, attempt: Attempt) -> None:
     """Delete the group, as Kafka does when nobody has committed in it for long."""
     group = output_commits.group_of(attempt.batch)
-    AdminClient(dict(warehouse.options)).delete_consumer_groups([group])[group].result(30)
+    # The answer dies with its client.
+    client = AdminClient(dict(warehouse.options))
+    client.delete_consumer_groups([group])[group].result(30)
 
 
 def settle(warehouse: TopicWarehouse, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from batchledger import database
 from batchledger.batch import Attempt, Batch, BatchState, Decision, Lane
 from batchledger.comparison import Comparison
 from batchledger.errors import (
+    ConfigurationError,
     DecisionRefusedError,
     OutcomeUnknownError,
     ServiceUnavailableError,
@@ -623,7 +624,7 @@ def test_column_that_differs_by_case_alone_is_refused_as_spark_could_not_read_th
     columns = lake.table.schema().column_names
     attempt = lake.ledger.open_attempt(life.store(lake, SECOND).batch_id, "run-2")
     named = ROW_SCHEMA.append(pa.field("Message_Id", pa.string()))
-    with pytest.raises(TargetChangedError, match="cannot have the columns 'message_id' and 'Message_Id'"):
+    with pytest.raises(ConfigurationError, match="'Message_Id': 'message_id' is there too"):
         lake.sink.open_staging(attempt, named)
     assert lake.table.schema().column_names == columns
     with pytest.raises(TargetChangedError, match="cannot have the columns 'message_id' and 'Message_Id'"):

@@ -1,6 +1,6 @@
 """A new run each second, into three sinks, while a batch takes longer: each batch is published by its first attempt.
 
-``STORM_SECONDS=60 pytest --log-cli-level=INFO tests/faults/test_storm.py`` is the storm of a minute, with its figures.
+``STORM_SECONDS=60 pytest -s tests/faults/test_storm.py`` is the storm of a minute, with its figures.
 """
 
 import json
@@ -62,21 +62,30 @@ class Storm:
         self.started.append(Started(process, out, err))
 
     def find_batch_at_work(self) -> int | None:
-        """The open batch, if a living process is at work on it."""
+        """The open batch, if a living process has opened an attempt of it."""
         found = self.pipeline.platform().ledger.find_open_batch(self.pipeline.name)
-        presence = None if found is None else PostgresPresences(self.pipeline.workplace.dsn).find(found.batch_id)
-        return presence.batch_id if presence and presence.is_held else None
+        if found is None or found.attempt == 0:
+            return None
+        presence = PostgresPresences(self.pipeline.workplace.dsn).find(found.batch_id)
+        return found.batch_id if presence and presence.is_held else None
 
     def kill_all(self) -> None:
         """SIGKILL to every run that is alive, while one of them is at work on a batch."""
-        wait_until(lambda: self.find_batch_at_work() is not None)
-        self.killed_batch = self.find_batch_at_work()
+        wait_until(self._is_at_work)
         for number, each in enumerate(self.started):
             if each.process.is_alive():
                 self.killed.add(number)
                 each.process.kill()
         self.killed_at = datetime.now(UTC)
         wait_until_left_by_the_dead(self.pipeline.name)
+
+    def _is_at_work(self) -> bool:
+        """Whether a run is at work on a batch, which is remembered; the storm goes on until one is."""
+        if not any(each.process.is_alive() for each in self.started):
+            self.pipeline.send(RECORDS_A_SECOND)
+            self.start()
+        self.killed_batch = self.find_batch_at_work()
+        return self.killed_batch is not None
 
     @property
     def ended(self) -> list[Started]:

@@ -181,7 +181,7 @@ def test_status_shows_a_pipeline_whose_stage_step_fails_with_its_error(workplace
     here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
     (found,) = ask("status", **here)["pipelines"]
     assert (found["state"], found["threats"]["unread_records"]) == ("failing", 5)
-    assert f"of {pipeline.name}: transform 'tests.transforms:absent' cannot be loaded" in found["detail"]
+    assert f"of {pipeline.name}, stage step: transform 'tests.transforms:absent' cannot be loaded" in found["detail"]
     shown = " ".join(batchledger("status", **here).stdout.split())
     assert "failing" in shown
     assert "cannot be loaded" in shown

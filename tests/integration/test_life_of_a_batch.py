@@ -33,6 +33,7 @@ from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
 from batchledger.pipeline import Platform
 from batchledger.ports import Stager
+from batchledger.presence import NO_PATIENCE
 from batchledger.wiring import build_platform, verify_pipeline
 from tests.fakes.crash import Interrupt
 from tests.support import Workplace
@@ -199,7 +200,7 @@ def test_stage_running_twice_at_once_publishes_once(workplace: Workplace) -> Non
     def attempt(run: str) -> str:
         start.wait()
         try:
-            run_batch.run_once(pipeline.platform(), run, batch.batch_id)
+            run_batch.run_once(replace(pipeline.platform(), patience=NO_PATIENCE), run, batch.batch_id)
         except FencedError as error:
             return str(error)
         return "published"
@@ -236,7 +237,7 @@ def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(work
     """S62."""
     pipeline = workplace.create()
     pipeline.send(10)
-    good = pipeline.platform()
+    good = replace(pipeline.platform(), patience=NO_PATIENCE)
     slow = replace(good, make_stager=lambda: OvertakenStager(good))
     with pytest.raises(FencedError, match="attempt 1 of run slow is fenced by attempt 2 of run overtaking"):
         run_batch.run_once(slow, "slow")
