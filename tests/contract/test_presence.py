@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt, BatchState, Decision, Position
+from batchledger.batch import Attempt, BatchState, Decision, Position, Step, StepFailure
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.postgres import PostgresLedger
 from batchledger.ledger.presence import PostgresPresences
@@ -141,7 +141,7 @@ def test_batch_can_be_published_while_its_run_is_present(ground: Ground) -> None
     with ground.presences.hold(ground.batch_id, "run", Patience(stalled_seconds=0.6)):
         attempt = ground.ledger.open_attempt(ground.batch_id, "run")
         assert isinstance(attempt, Attempt)
-        ground.ledger.mark_failed(attempt, "for the test")
+        ground.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "for the test"))
 
 
 # What a session of PostgreSQL does.
