@@ -23,10 +23,12 @@ def read_rows(options: Mapping[str, str], topic: str) -> list[Mapping[str, Any]]
 
 def write_foreign(options: Mapping[str, str], topic: str, count: int) -> None:
     """Write records of somebody else, without headers, to the partitions in turn; a million takes some seconds."""
-    producer = Producer({**options, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20})
+    producer = Producer({**options, "queue.buffering.max.messages": 20 * FOREIGN_AT_ONCE, "linger.ms": 20})
     partitions = len(producer.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions)
     for at in range(0, count, FOREIGN_AT_ONCE):
         records = [{"value": b"theirs %09d" % number} for number in range(at, min(count, at + FOREIGN_AT_ONCE))]
+        while len(producer) > 10 * FOREIGN_AT_ONCE:
+            producer.poll(0.01)
         assert producer.produce_batch(topic, records, partition=at // FOREIGN_AT_ONCE % partitions) == len(records)
     assert producer.flush(10 * DEADLINE_SECONDS) == 0
 
