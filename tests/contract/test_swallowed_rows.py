@@ -18,7 +18,9 @@ from tests.contract.warehouses import PostgresWarehouse, open_postgres
 
 PARTITIONED = """create table {t} (_topic text, _partition int, _offset bigint, _timestamp timestamptz,
     message_id text, _batch_id bigint) partition by list (_partition)"""
-ADOPTED = """update batchledger.pipeline set target_identity = ({lt}::regclass)::oid::text
+ADOPTED = """update batchledger.pipeline set target_identity = (
+    select concat_ws('/', c.system_identifier, d.oid, ({lt}::regclass)::oid)
+    from pg_control_system() c, pg_database d where d.datname = current_database())
     where target = {name}"""
 SWALLOWING = {
     "trigger": (

@@ -141,7 +141,7 @@ def judge(storm: Storm) -> None:
     )  # fmt: skip
     assert exit_codes.keys() == {0}, [each.err.read_text() for each in storm.ended if each.process.exitcode]
     assert left > 0, "no run has met another one: this was no storm"
-    assert {(attempt, state) for batch, attempt, state in batches if batch != storm.killed_batch} == {(1, "published")}
+    assert {(attempt, state) for batch, attempt, state in batches if batch != storm.killed_batch} <= {(1, "published")}
     assert all(attempt <= 2 for _, attempt, _ in batches), "the killed one is taken over once"
 
 
