@@ -87,6 +87,12 @@ class Storm:
         self.killed_batch = self.find_batch_at_work()
         return self.killed_batch is not None
 
+    def wait_for_all(self) -> None:
+        """Return when every run that was started has ended."""
+        for each in self.started:
+            each.process.join(END_SECONDS)
+            assert each.process.exitcode is not None, each.err.read_text()
+
     @property
     def ended(self) -> list[Started]:
         """Those that were not killed."""
@@ -121,9 +127,11 @@ def raise_storm(storms: Sequence[Storm], killed: Storm) -> None:
             killed.kill_all()
         Event().wait(max(0.0, begun + second + 1 - time.monotonic()))
     for storm in storms:
-        for each in storm.started:
-            each.process.join(END_SECONDS)
-            assert each.process.exitcode is not None, each.err.read_text()
+        storm.wait_for_all()
+        # Where the machine is slow the killed batch may have been the only one.
+        storm.pipeline.send(RECORDS_A_SECOND)
+        storm.start()
+        storm.wait_for_all()
 
 
 def judge(storm: Storm) -> None:
@@ -141,7 +149,7 @@ def judge(storm: Storm) -> None:
     )  # fmt: skip
     assert exit_codes.keys() == {0}, [each.err.read_text() for each in storm.ended if each.process.exitcode]
     assert left > 0, "no run has met another one: this was no storm"
-    assert {(attempt, state) for batch, attempt, state in batches if batch != storm.killed_batch} <= {(1, "published")}
+    assert {(attempt, state) for batch, attempt, state in batches if batch != storm.killed_batch} == {(1, "published")}
     assert all(attempt <= 2 for _, attempt, _ in batches), "the killed one is taken over once"
 
 
