@@ -232,7 +232,9 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
 
 
 def test_page_on_growth_names_every_table_of_the_ledger(warehouse_dsn: str) -> None:
+    """The catalog of the tests' lake keeps its own tables beside them: PostgreSQL's default for their common login."""
     with psycopg.connect(warehouse_dsn) as connection:
-        tables = connection.execute("select tablename from pg_tables where schemaname = 'batchledger'").fetchall()
+        named = "select tablename from pg_tables where schemaname = 'batchledger' and tablename not like 'iceberg%'"
+        tables = connection.execute(named).fetchall()
     page = (ROOT / "docs" / "growth.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(name for (name,) in tables)

@@ -58,7 +58,7 @@ def brisk_spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         environment.setenv("SPARK_SUBMIT_OPTS", setting)
         record = processes.start(home, service.name, service.prepare())
     try:
-        wait_until(lambda: service.is_healthy(record), service.start_seconds)
+        wait_until(lambda: service.is_healthy(record), service.silence_seconds)
         yield f"{remote(ports)}/;token={credentials.spark_token}"
     finally:
         local_stack.down(home)
