@@ -1,11 +1,15 @@
 """Transforms of the tests' pipelines."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from batchledger.errors import ConfigurationError
 
 
 def keep_even(rows: DataFrame) -> DataFrame:
@@ -26,6 +30,17 @@ def forget_offsets(rows: DataFrame) -> DataFrame:
 def with_a_nul(rows: DataFrame) -> DataFrame:
     """Make of one value a text that PostgreSQL does not know."""
     return rows.withColumn("message_id", F.when(F.col("number") == 3, F.lit("a\0b")).otherwise(F.col("message_id")))
+
+
+def at_a_limit(rows: DataFrame) -> DataFrame:
+    """Meet, in a worker, what the next attempt would meet again."""
+
+    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            raise ConfigurationError("could not write a row: the warehouse database says: canceling statement.")
+        yield from ()
+
+    return rows.mapInArrow(refuse, rows.schema)
 
 
 def nothing(rows: DataFrame) -> DataFrame:

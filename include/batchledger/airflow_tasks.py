@@ -39,18 +39,16 @@ REPORTS = Asset("batchledger_reports")
 def plan(pipeline: "PipelineConfig") -> int:
     """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
 
-    It is skipped, too, while another run is at work on that batch, as is the stage step that meets one.
-
-    While the pipeline is paused, a run that only catches up is skipped too; any other order fails, so that nothing that
-    was asked for looks done. A dry run ends here: what follows is skipped. A form that was filled in wrongly is refused
-    before anything heavy is imported or opened.
+    While the pipeline is paused, or another run is at work on that batch, a run that only catches up is skipped too;
+    any other order fails, so that nothing that was asked for looks done. A dry run ends here: what follows is skipped.
+    A form that was filled in wrongly is refused before anything heavy is imported or opened.
     """
     with _in_airflow_terms():
         order = _read_order(pipeline)
-        from batchledger.database import keep_connections
+    from batchledger.database import keep_connections
 
-        with keep_connections():
-            batch = _plan(pipeline, order)
+    with _in_airflow_terms(order), keep_connections():
+        batch = _plan(pipeline, order)
     if batch is None:
         raise AirflowSkipException(
             f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
@@ -59,11 +57,16 @@ def plan(pipeline: "PipelineConfig") -> int:
 
 
 def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
-    """Fill the staging of a new attempt, over Spark Connect or by spark-submit."""
+    """Fill the staging of a new attempt, over Spark Connect or by spark-submit.
+
+    A batch that another run is at work on ends it as it ends ``plan``.
+    """
     from batchledger.database import keep_connections
     from batchledger.wiring import build_platform, choose_stage_step
 
-    with _in_airflow_terms(), keep_connections():
+    with _in_airflow_terms():
+        order = _read_order(pipeline)
+    with _in_airflow_terms(order), keep_connections():
         return choose_stage_step(pipeline)(build_platform(pipeline), batch_id, _run()).batch_id
 
 
@@ -260,13 +263,13 @@ def _run() -> str:
 
 
 @contextmanager
-def _in_airflow_terms() -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else; skip what another run is at work on."""
+def _in_airflow_terms(order: Order | None = None) -> Iterator[None]:
+    """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well."""
     try:
         yield
-    except AtWorkError as error:
-        raise AirflowSkipException(str(error)) from error
     except BatchledgerError as error:
+        if isinstance(error, AtWorkError) and isinstance(order, CatchUp) and order.max_records is None:
+            raise AirflowSkipException(str(error)) from error
         if error.retryable:
             raise
         raise AirflowFailException(str(error)) from error

@@ -186,12 +186,7 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
             action=action,
         )
     if cause is Cause.LIMIT:
-        return ConfigurationError(
-            f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the "
-            "database or of the connection's user ends what takes longer, or needs more: raise it, or let batches be "
-            "smaller (limits.max_records). If a person has ended it, run the step again.",
-            action=action,
-        )
+        return _limited(action, reason)
     if _is_staging_gone(error):
         return StagingLostError(
             f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
@@ -220,6 +215,15 @@ def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, 
     )
 
 
+def _limited(action: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the database or "
+        "of the connection's user ends what takes longer, or needs more: raise it, or let batches be smaller "
+        "(limits.max_records). If a person has ended it, run the step again.",
+        action=action,
+    )
+
+
 def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
     """Say who does not take which rows, and why."""
     return RowsRefusedError(
@@ -230,13 +234,20 @@ def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
 
 @contextmanager
 def handing_over(who: str, what: str) -> Iterator[None]:
-    """Raise RowsRefusedError for what the database says against rows; all else passes as it is."""
+    """Raise RowsRefusedError for what the database says against rows, and ConfigurationError when it is at a limit.
+
+    All else passes as it is.
+    """
     try:
         yield
     except psycopg.Error as error:
-        if cause_of(error) is not Cause.REFUSAL or _is_staging_gone(error):
-            raise
-        raise rows_refused(who, what, error.diag.message_primary or str(error)) from error
+        reason = (error.diag.message_primary or str(error)).strip().partition("\n")[0]
+        cause = cause_of(error)
+        if cause is Cause.LIMIT:
+            raise _limited(f"write {what} to {who}", reason) from error
+        if cause is Cause.REFUSAL and not _is_staging_gone(error):
+            raise rows_refused(who, what, reason) from error
+        raise
 
 
 @contextmanager

@@ -166,6 +166,18 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
     return sum(len(each) for each in ranges)
 
 
+def split_ranges(ranges: Iterable[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
+    """Yield the ranges, in order, in portions of at most so many offsets; a larger one is a portion of its own."""
+    portion: list[OffsetRange] = []
+    for each in ranges:
+        if portion and count_offsets(portion) + each.until - each.start > offsets:
+            yield portion
+            portion = []
+        portion.append(each)
+    if portion:
+        yield portion
+
+
 def describe_ranges(ranges: Iterable[OffsetRange], limit: int = 8) -> str:
     """The text form of up to ``limit`` ranges, and how many more there are."""
     texts = [str(each) for each in ranges]

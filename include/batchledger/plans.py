@@ -12,7 +12,7 @@ from batchledger.at_work import require_left
 from batchledger.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
 from batchledger.comparison import ReplacedRows, describe_once_more, describe_replaced
 from batchledger.errors import DecisionRefusedError, PositionConflictError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
+from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, split_ranges
 from batchledger.ownership import drop_discarded, is_published_by, load_batch
 from batchledger.pacing import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.pipeline import Platform, load_positions
@@ -25,6 +25,7 @@ from batchledger.planning import (
     describe_idle,
     plan_batch,
 )
+from batchledger.record_times import Searched
 from batchledger.refusals import blocked, never_published, paused_by
 from batchledger.replay import (
     Interval,
@@ -39,9 +40,11 @@ from batchledger.replay import (
     resolve_ranges,
     resolve_window,
 )
-from batchledger.replay_window import find_candidates, find_records, keep_part, note_unknown
+from batchledger.replay_window import PlacedWindow, find_candidates, find_records, keep_part, note_unknown
 
 logger = logging.getLogger(__name__)
+
+OFFSETS_SEARCHED_AT_ONCE = 5_000_000
 
 
 def preview(platform: Platform, max_records: int | None = None, min_records: int | None = None) -> Plan:
@@ -73,41 +76,75 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
         records = platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges)
         check_portions(platform.rules.name, replay.what, records)
         return plan_quarantined(records)
-    rules, stored = platform.rules, load_positions(platform)
-    log = platform.source.read_log(rules.topics)
-    check_topics(rules.name, log, rules.topics)
-    first = _choose_first_positions(platform, stored, log)
-    check_identity((*stored.values(), *first), log)
+    rules, (log, stored, first) = platform.rules, _read_for_replay(platform)
     if isinstance(replay.what, Window):
-        resolved = _find_window(platform, replay.what, log, (*stored.values(), *first))
+        resolved = _look_through(platform, replay.what, _place_window(platform, replay.what, log, (*stored, *first)))
     else:
         resolved = resolve_ranges(rules.name, replay.what, log)
     return plan_ranges(rules.name, replay, resolved, first)
 
 
-def _find_window(platform: Platform, window: Window, log: LogState, positions: Sequence[Position]) -> ResolvedReplay:
-    """Return where the records of the window lie: in its part of the log, and elsewhere in what was published.
+def require_possible(platform: Platform, replay: Replay) -> None:
+    """Raise at once what would refuse a replay, and DecisionRefusedError when nothing is left to publish again.
 
-    What had to be looked through because its times were unknown is known to the ledger from then on.
+    Reads no record: whether a window has records, when that has to be looked up in Kafka, is left to the run.
     """
-    rules, source, ledger = platform.rules, platform.source, platform.ledger
+    if isinstance(replay.what, Window):
+        log, stored, first = _read_for_replay(platform)
+        placed = _place_window(platform, replay.what, log, (*stored, *first))
+        if placed.candidates.doubtful:
+            plan_ranges(platform.rules.name, replay, replace(placed.part, expired=placed.gone), first)
+            return
+    if preview_replay(platform, replay).is_empty:
+        raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
+
+
+def _read_for_replay(platform: Platform) -> tuple[LogState, Sequence[Position], tuple[Position, ...]]:
+    """Return the log, the stored positions, and the first positions that the pipeline has not stored yet."""
+    rules, stored = platform.rules, load_positions(platform)
+    log = platform.source.read_log(rules.topics)
+    check_topics(rules.name, log, rules.topics)
+    first = _choose_first_positions(platform, stored, log)
+    check_identity((*stored.values(), *first), log)
+    return log, tuple(stored.values()), first
+
+
+def _place_window(platform: Platform, window: Window, log: LogState, positions: Sequence[Position]) -> PlacedWindow:
+    """Return where the ledger and Kafka's index say that records of the window may lie. Reads no record."""
+    rules, source = platform.rules, platform.source
     partitions = tuple(log.log_by_partition)
     since, until = source.find_offsets(partitions, window.since), source.find_offsets(partitions, window.until)
     later = source.read_log(rules.topics)
     check_identity(positions, later)
     log = raise_log_starts(log, later)
     part = resolve_window(log, since, until)
-    published = ledger.find_times(rules.name, window.span, part.ranges)
-    candidates = find_candidates(window, published, part, since, log)
-    if candidates.doubtful:
-        offsets = f"{count_offsets(candidates.doubtful):,} offsets in {describe_ranges(candidates.doubtful)}"
-        logger.info("%s: looks through %s for records of %s", rules.name, offsets, window)
-    searched = source.search(candidates.doubtful, window.span)
-    if unknown := note_unknown(candidates, searched):
-        ledger.note_times(rules.name, unknown)
+    published = platform.ledger.find_times(rules.name, window.span, part.ranges)
+    return PlacedWindow(part, published, find_candidates(window, published, part, since, log))
+
+
+def _look_through(platform: Platform, window: Window, placed: PlacedWindow) -> ResolvedReplay:
+    """Return where the records of the window lie: in its part of the log, and elsewhere in what was published.
+
+    The ledger keeps the times that it did not know, portion by portion, so that a search that breaks off is not lost.
+    """
+    rules, doubtful, searched = platform.rules, placed.candidates.doubtful, list[Searched]()
+    for portion in split_ranges(doubtful, OFFSETS_SEARCHED_AT_ONCE):
+        logger.info(
+            "%s: looks through %s offsets in %s for records of %s; %s of %s done",
+            rules.name,
+            f"{count_offsets(portion):,}",
+            describe_ranges(portion),
+            window,
+            f"{count_offsets([each.range for each in searched]):,}",
+            f"{count_offsets(doubtful):,}",
+        )
+        found = platform.source.search(portion, window.span)
+        if unknown := note_unknown(placed.candidates, found):
+            platform.ledger.note_times(rules.name, unknown)
+        searched += found
     if isinstance(window, Interval):
-        return keep_part(rules.name, window, part, candidates, searched)
-    return find_records(published, part, candidates, searched)
+        return keep_part(rules.name, window, placed, searched)
+    return find_records(placed, searched)
 
 
 def plan(

@@ -50,6 +50,20 @@ class Candidates:
     untimed: int
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedWindow:
+    """What is known of a window before a record is read: its part of the log, what was published, and candidates."""
+
+    part: ResolvedReplay
+    published: Sequence[TimedRange]
+    candidates: Candidates
+
+    @property
+    def gone(self) -> tuple[OffsetRange, ...]:
+        """What may have belonged to the window, and is no longer in Kafka."""
+        return tuple(merge_ranges([*self.part.expired, *self.candidates.gone]))
+
+
 def find_candidates(
     window: Window,
     published: Sequence[TimedRange],
@@ -90,35 +104,24 @@ def find_candidates(
     return Candidates(tuple(sure), tuple(doubtful), unknown, tuple(gone), sum(untimed.values()))
 
 
-def find_records(
-    published: Sequence[TimedRange],
-    part: ResolvedReplay,
-    candidates: Candidates,
-    searched: Sequence[Searched],
-) -> ResolvedReplay:
+def find_records(placed: PlacedWindow, searched: Sequence[Searched]) -> ResolvedReplay:
     """Return the ranges that hold every published record of the window, with what people should know of them before."""
-    held = [each.range for each in published if each.records or each.unseen]
+    part, candidates = placed.part, placed.candidates
+    held = [each.range for each in placed.published if each.records or each.unseen]
     stretches = [each.stretch for each in searched if each.stretch is not None]
     unpublished = find_gaps(held, within=part.ranges)
     ranges = merge_ranges([*unpublished, *candidates.sure, *stretches])
-    gone = merge_ranges([*part.expired, *candidates.gone])
     notes = (*_tell_along(searched), *_tell_unpublished(unpublished), *_tell_untimed(candidates, searched))
-    return replace(part, ranges=tuple(ranges), expired=tuple(gone), notes=notes)
+    return replace(part, ranges=tuple(ranges), expired=placed.gone, notes=notes)
 
 
-def keep_part(
-    pipeline: str,
-    interval: Interval,
-    part: ResolvedReplay,
-    candidates: Candidates,
-    searched: Sequence[Searched],
-) -> ResolvedReplay:
+def keep_part(pipeline: str, interval: Interval, placed: PlacedWindow, searched: Sequence[Searched]) -> ResolvedReplay:
     """Return the interval's part of the log, and say which published records of its time lie elsewhere.
 
     Raises ReplayRefusedError when they all do: the run would do nothing and look like a success.
     """
-    stretches = [each.stretch for each in searched if each.stretch is not None]
-    elsewhere = merge_ranges([*candidates.sure, *stretches])
+    part, stretches = placed.part, [each.stretch for each in searched if each.stretch is not None]
+    elsewhere = merge_ranges([*placed.candidates.sure, *stretches])
     if not elsewhere:
         return part
     told = (

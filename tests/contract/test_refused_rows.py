@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 import pyarrow as pa
@@ -19,6 +19,7 @@ from batchledger.errors import (
     RowsRefusedError,
     ServiceUnavailableError,
 )
+from batchledger.sinks.staging import open_table
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
@@ -196,6 +197,20 @@ def test_row_that_staging_does_not_take_is_refused_for_good(table: PostgresWareh
     rows = rows.set_column(at, "message_id", pa.array(["a\0b", "c"]))
     with pytest.raises(RowsRefusedError, match=r"staging table b\d+_a1_open refuses a row: invalid byte sequence"):
         life.write(table.sink.open_staging(attempt, rows.schema), 0, rows)
+
+
+def test_limit_that_a_writer_meets_is_named_and_says_nothing_of_its_rows(table: PostgresWarehouse) -> None:
+    """A writer runs in a Spark task, whose error is only text to the process that judges it."""
+    attempt = table.ledger.open_attempt(life.store(table, SECOND, run="run-2").batch_id, "run-2")
+    rows = life.batch_of_rows(life.rows_of([SECOND]))
+    dsn = psycopg.conninfo.make_conninfo(table.dsn, options="-c statement_timeout=100")
+    staging = replace(table.sink.open_staging(attempt, rows.schema), dsn=dsn)
+    with psycopg.connect(table.dsn) as other:
+        other.execute(sql.SQL("lock table {}").format(open_table(attempt)))
+        with pytest.raises(
+            ConfigurationError, match=r"a row to staging table .*canceling statement.*limits\.max_record"
+        ):
+            life.write(staging, 0, rows)
 
 
 def test_staging_with_more_columns_than_a_table_can_have_is_no_database_that_is_down(

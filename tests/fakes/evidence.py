@@ -106,9 +106,9 @@ class MemoryEvidence:
             ]
         )
 
-    def count_finished(self, attempt: Attempt) -> int:
+    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
         """See the port."""
-        return len(self._held(attempt).readers)
+        return sum(each >= first_reader for each in self._held(attempt).readers)
 
     def count_seen(self, attempt: Attempt) -> int:
         """See the port."""

@@ -429,6 +429,16 @@ def test_batch_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     one.assert_exact()
 
 
+def test_limit_that_a_worker_meets_is_not_tried_again(workplace: Workplace) -> None:
+    """Spark passes on the text of the error; a lost connection would be a StagingError, which Airflow tries again."""
+    pipeline = workplace.create(transform="tests.transforms:at_a_limit")
+    pipeline.send(10)
+    with pytest.raises(ConfigurationError, match=r"could not write a row.*canceling statement") as told:
+        run_batch.run_once(pipeline.platform(), "run")
+    assert not told.value.retryable
+    assert pipeline.count_target_rows() == 0
+
+
 def test_transform_that_leaves_records_unread_is_refused_where_they_would_pass_for_holes(workplace: Workplace) -> None:
     """Spark does not even start to read for a condition that can never hold."""
     pipeline = workplace.create(transform="tests.transforms:nothing", source={"holes": "transactional"})

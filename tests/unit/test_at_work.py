@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger import airflow_tasks, plans, run_batch
@@ -250,20 +251,30 @@ def test_publication_waits_for_a_living_run_that_is_committing_and_asks_no_sink_
     assert not caplog.messages or all("is committing" not in each for each in caplog.messages)
 
 
+RETRY = {"action": "retry_batch", "batch_id": 1, "reason": "it takes too long"}
+ONE_BATCH = {"action": "one_batch", "max_records": 5_000, "reason": "a look"}
+
+
 @pytest.mark.parametrize("step", ["plan", "stage"])
-def test_airflow_run_that_meets_a_living_attempt_is_skipped(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.parametrize(
+    ("asked", "ends_as"),
+    [({}, AirflowSkipException), (RETRY, AirflowFailException), (ONE_BATCH, AirflowFailException)],
+    ids=["catches up", "retry", "one batch"],
+)
+def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_asked_for_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str, asked: dict[str, Any], ends_as: type[Exception]
 ) -> None:
+    """What a person asked for never looks done when it was not."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
     monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
     dag_run = SimpleNamespace(
-        run_id="manual__2", run_type="manual", conf={}, clear_number=0, triggering_user_name=None,
+        run_id="manual__2", run_type="manual", conf=asked, clear_number=0, triggering_user_name="ana",
         data_interval_start=None, data_interval_end=None, start_date=NOW,
     )  # fmt: skip
 
     def come() -> None:
         in_airflow = set_current_context({"dag_run": dag_run})  # type: ignore[typeddict-item]
-        with in_airflow, pytest.raises(AirflowSkipException, match="left to run cli__1 of ana@host"):
+        with in_airflow, pytest.raises(ends_as, match="left to run cli__1 of ana@host"):
             airflow_tasks.plan(CONFIG) if step == "plan" else airflow_tasks.stage(CONFIG, 1)
 
     run_batch.run_once(world.process(crash=Interrupt("staged", come)), "cli__1")

@@ -16,6 +16,7 @@ from batchledger.offsets import (
     find_gaps,
     find_overlaps,
     merge_ranges,
+    split_ranges,
 )
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -201,3 +202,14 @@ def test_long_lists_are_described_briefly() -> None:
     assert describe_ranges(many, limit=2) == "orders[0] 0..1, orders[1] 0..1 and 8 more"
     assert describe_ranges(many[:2], limit=2) == "orders[0] 0..1, orders[1] 0..1"
     assert describe_ranges([]) == ""
+
+
+@given(ranges=st.lists(small_ranges), offsets=st.integers(1, 30))
+def test_portions_hold_every_range_once_in_order_and_no_more_than_asked_for(
+    ranges: list[OffsetRange], offsets: int
+) -> None:
+    portions = list(split_ranges(ranges, offsets))
+    assert [each for portion in portions for each in portion] == ranges
+    assert all(portion for portion in portions)
+    assert all(count_offsets(portion) <= offsets or len(portion) == 1 for portion in portions)
+    assert all(count_offsets(one) + len(after[0]) > offsets for one, after in pairwise(portions))

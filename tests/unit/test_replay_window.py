@@ -1,7 +1,9 @@
 """A window of time means the records of that time, whatever their order in the log; backfills part the log instead."""
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -13,14 +15,14 @@ from batchledger import plans, run_batch
 from batchledger.accounting import HolePolicy
 from batchledger.batch import Decision, LogState, PartitionLog
 from batchledger.dry_run import dry_run_replay
-from batchledger.errors import ExpiredError, ReplayRefusedError
+from batchledger.errors import DecisionRefusedError, ExpiredError, ReplayRefusedError, ServiceUnavailableError
 from batchledger.offsets import OffsetRange, find_gaps, find_overlaps, intersect
 from batchledger.pipeline import Platform
 from batchledger.planning import Limits, Plan
-from batchledger.record_times import EPOCH, RecordTimes, TimedRange
-from batchledger.replay import Interval, Replay, Window, resolve_window
+from batchledger.record_times import EPOCH, RecordTimes, Searched, TimedRange, TimeSpan
+from batchledger.replay import Interval, Quarantined, Replay, Window, resolve_window
 from batchledger.replay_window import find_candidates
-from tests.fakes.source import Record
+from tests.fakes.source import MemorySourceLog, Record
 from tests.fakes.work import Rows
 from tests.fakes.world import ORDERS_0, World, assert_exactly_once
 
@@ -45,6 +47,21 @@ class Written:
         if self.kind == HOLE:
             return None
         return Record(VALUES[self.kind], None if self.minute is None else at(self.minute))
+
+
+@dataclass(frozen=True)
+class FailingSource(MemorySourceLog):
+    """A broker that goes away after so many searches."""
+
+    searches: int = 0
+    searched: list[OffsetRange] = field(default_factory=list)
+
+    def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
+        """See the port."""
+        if len(self.searched) == self.searches:
+            raise ServiceUnavailableError("the broker has gone")
+        self.searched.extend(ranges)
+        return super().search(ranges, span)
 
 
 @dataclass(frozen=True)
@@ -213,6 +230,29 @@ def test_times_that_were_unknown_are_known_after_a_window_was_looked_for(log: Lo
     reached = world.process().source.find_offsets([ORDERS_0], window.since).get(ORDERS_0)
     if reached is not None:
         assert all(each.times is not None for each in stored if each.range.start >= reached and each.accepted)
+
+
+def test_search_that_breaks_off_keeps_the_portions_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "OFFSETS_SEARCHED_AT_ONCE", 3)
+    platform = process(Log(rows_at(*range(9)), published=9, forgotten=frozenset({1, 2, 3})).build())
+    for searches, ranges in ((2, [cut(0, 3), cut(3, 6)]), (1, [cut(6, 9)])):
+        source = FailingSource(platform.source.broker, searches)  # type: ignore[attr-defined]
+        with suppress(ServiceUnavailableError):
+            planned = plans.preview_replay(replace(platform, source=source), Replay(Window(at(0), at(9))))
+        assert source.searched == ranges
+    assert planned.ranges == (cut(0, 9),)
+
+
+def test_page_reads_no_record_to_see_whether_a_window_is_possible() -> None:
+    """Looking through a history takes as long as reading it, which is for a run to do."""
+    platform = process(Log(rows_at(1, 50, 2, 51, 3, 52), published=6, log_start=3).build())
+    platform = replace(platform, source=FailingSource(platform.source.broker))  # type: ignore[attr-defined]
+    plans.require_possible(platform, Replay(Window(at(2), at(4)), allow_expired=True))
+    with pytest.raises(ExpiredError, match=r"orders\[0\] 0\.\.3"):
+        plans.require_possible(platform, Replay(Window(at(2), at(4))))
+    for nothing in (Window(at(60), at(70)), Quarantined((cut(0, 9),))):
+        with pytest.raises(DecisionRefusedError, match="nothing to publish again"):
+            plans.require_possible(platform, Replay(nothing))
 
 
 def test_worked_example_of_the_module(caplog: pytest.LogCaptureFixture) -> None:

@@ -122,7 +122,9 @@ def _parse(value: bytes) -> Mapping[_Name, msgspec.Raw]:
     try:
         fields: Mapping[_Name, msgspec.Raw] = _fields.decode(value.removeprefix(BYTE_ORDER_MARK))
     except msgspec.DecodeError:
-        raise UnfitError(HALF_A_PAIR if _HALF_A_PAIR.search(value) else NOT_ONE_OBJECT) from None
+        # A backslash that is escaped itself escapes nothing.
+        is_half = _HALF_A_PAIR.search(value.replace(rb"\\", b"  "))
+        raise UnfitError(HALF_A_PAIR if is_half else NOT_ONE_OBJECT) from None
     return fields
 
 

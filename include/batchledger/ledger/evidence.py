@@ -19,6 +19,7 @@ from batchledger.batch import Attempt, Batch
 from batchledger.checking import FailedRecord
 from batchledger.database import (
     STAGING_SCHEMA,
+    connect,
     drop_staging_tables,
     handing_over,
     read_ranges,
@@ -88,7 +89,8 @@ class PostgresTestimony:
 
     @cached_property
     def _cursor(self) -> psycopg.Cursor[Any]:
-        connection = self.stack.enter_context(psycopg.connect(self.writer.dsn))
+        # Between two records that are set aside a task may read for hours.
+        connection = self.stack.enter_context(connect(self.writer.dsn, idle_in_transaction_session_timeout="0"))
         return self.stack.enter_context(connection.cursor())
 
 
@@ -141,10 +143,11 @@ class PostgresEvidence:
                 ]
             )
 
-    def count_finished(self, attempt: Attempt) -> int:
+    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
         """See the port."""
         with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
-            cursor.execute(sql.SQL("select count(distinct reader) from {}").format(visible_table(attempt)))
+            count = sql.SQL("select count(distinct reader) from {} where reader >= %s")
+            cursor.execute(count.format(visible_table(attempt)), [first_reader])
             return int(cursor.fetchall()[0][0])
 
     def count_seen(self, attempt: Attempt) -> int:

@@ -84,6 +84,7 @@ class _Holder:
     number: int = field(default_factory=lambda: secrets.randbits(63))
     connection: Connection | None = field(default=None, repr=False)
     turn: Lock = field(default_factory=Lock, repr=False)
+    is_over: bool = False
 
     def begin(self, patience: Patience) -> Presence | None:
         """Be present from now on; where another run is, return that one."""
@@ -122,17 +123,23 @@ class _Holder:
             self.turn.release()
 
     def close(self) -> None:
-        """Give the lock back with the session."""
+        """Give the lock back with the session; a sign of life that still waits for one opens none for good."""
+        self.is_over = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self.connection is not None:
             self.connection.close()
 
     def _connect(self) -> Connection:
         """Open the connection and hold the number on it."""
-        self.close()
+        self._disconnect()
         options = session_options(**_SESSION)
         connection = psycopg.connect(self.dsn, options=options, autocommit=True, prepare_threshold=None)
         connection.execute("select pg_advisory_lock(%s)", [self.number])
         self.connection = connection
+        if self.is_over:
+            self._disconnect()
         return connection
 
     def _execute(self, name: str, **more: Any) -> None:

@@ -1,14 +1,16 @@
-"""What a Spark job failed of: a row that its staging does not take is told from all else."""
+"""What a Spark job failed of: what the next attempt would meet again is told from all else."""
 
 import re
 
-from batchledger.errors import BatchledgerError, RowsRefusedError, StagingError
+from batchledger.errors import BatchledgerError, ConfigurationError, RowsRefusedError, StagingError
+
+_NAMED = {each.__name__: each for each in (RowsRefusedError, ConfigurationError)}
 
 # How Python ends the trace of an error that was raised in a worker; Spark passes it on as text.
-_REFUSED = re.compile(rf"^(?:\w+\.)*{RowsRefusedError.__name__}: (?P<reason>.+)$", re.MULTILINE)
+_RAISED = re.compile(rf"^(?:\w+\.)*(?P<name>{'|'.join(_NAMED)}): (?P<reason>.+)$", re.MULTILINE)
 
 
 def explain_failure(error: BaseException, otherwise: StagingError) -> BatchledgerError:
-    """Return the refusal of a row that a worker has met, which would be the same the next time, or ``otherwise``."""
-    found = _REFUSED.search(str(error))
-    return otherwise if found is None else RowsRefusedError(found["reason"].strip(), **otherwise.fields)
+    """Return the error of ours that a worker has raised, which the next attempt would meet again, or ``otherwise``."""
+    found = _RAISED.search(str(error))
+    return otherwise if found is None else _NAMED[found["name"]](found["reason"].strip(), **otherwise.fields)

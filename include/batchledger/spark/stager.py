@@ -84,7 +84,7 @@ class SparkStager:
         transform = load_transform(self.transform) if self.transform else None
         with self.open_session() as spark:
             try:
-                reports = self._run(spark, attempt, transform)
+                reports, first_reader = self._run(spark, attempt, transform)
             except (PySparkException, grpc.RpcError) as error:
                 failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}: {summarise(error)}. "
@@ -92,17 +92,18 @@ class SparkStager:
                     batch_id=attempt.batch.batch_id,
                 )
                 raise explain_failure(error, failed) from error
-        self._require_whole_read(attempt)
+        self._require_whole_read(attempt, first_reader)
         self.sink.seal_staging(attempt, [task for task, _ in reports])
         return Staged(reported_rows=sum(written for _, written in reports))
 
-    def _require_whole_read(self, attempt: Attempt) -> None:
+    def _require_whole_read(self, attempt: Attempt, first_reader: int) -> None:
         """Refuse a transform that left records unread: on a topic that may have holes they would pass for such.
 
         Without ``minPartitions`` Spark reads each range in one task, and records that quarantine has kept all in one.
         """
         is_kept = attempt.batch.origin is RecordOrigin.QUARANTINE
-        finished, reads = self.evidence.count_finished(attempt), 1 if is_kept else len(attempt.batch.ranges)
+        finished = self.evidence.count_finished(attempt, first_reader)
+        reads = 1 if is_kept else len(attempt.batch.ranges)
         if finished < reads:
             raise ConfigurationError(
                 f"only {finished} of the {reads} ranges of {attempt.batch.label} were read to their end: transform "
@@ -111,13 +112,20 @@ class SparkStager:
                 batch_id=attempt.batch.batch_id,
             )
 
-    def _run(self, spark: SparkSession, attempt: Attempt, transform: Transform | None) -> list[tuple[int, int]]:
+    def _run(
+        self, spark: SparkSession, attempt: Attempt, transform: Transform | None
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Return the reports of the job whose rows count, with the number of its first reader.
+
+        What readers of a job before it have witnessed stays: records of the same ranges, each of which counts once.
+        That they came to their end says nothing of the rows, so the numbers of the second job are its own.
+        """
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
         batch, evidence = attempt.batch, self.evidence.open(attempt)
         write = self._open_rows(attempt, transform, evidence, records := self._read(spark, batch))
         try:
-            return _collect(write(records))
+            return _collect(write(records, 0)), 0
         except PySparkException as error:
             if _TIMESTAMP_OVERFLOW not in str(error):
                 raise
@@ -127,22 +135,30 @@ class SparkStager:
                 batch.label,
                 attempt.number,
             )
-        return _collect(write(read_each(spark, batch.ranges, self.read_range)))
+        first_reader = len(batch.ranges)
+        return _collect(write(read_each(spark, batch.ranges, self.read_range), first_reader)), first_reader
 
     def _open_rows(
         self, attempt: Attempt, transform: Transform | None, evidence: EvidenceWriter, records: DataFrame
-    ) -> Callable[[DataFrame], DataFrame]:
-        """Open the staging of the rows that ``records`` will be; return what writes records and reports."""
+    ) -> Callable[[DataFrame, int], DataFrame]:
+        """Open the staging of the rows that ``records`` will be; return what writes records and reports.
+
+        It takes records and the number of their first reader.
+        """
         if transform is None:
             rows = self.sink.open_staging(attempt, self.decoder.schema)
-            return lambda records: records.mapInArrow(DecodeAndWriteTask(self.decoder, evidence, rows), _REPORT)
-        decode, decoded = DecodeTask(self.decoder, evidence), from_arrow_schema(self.decoder.schema)
 
-        def transformed(records: DataFrame) -> DataFrame:
-            return self._apply(transform, records.mapInArrow(decode, decoded))
+            def write(records: DataFrame, first_reader: int) -> DataFrame:
+                return records.mapInArrow(DecodeAndWriteTask(self.decoder, evidence, first_reader, rows), _REPORT)
 
-        rows = self.sink.open_staging(attempt, to_arrow_schema(transformed(records).schema))
-        return lambda records: transformed(records).mapInArrow(WriteTask(rows), _REPORT)
+            return write
+        decoded = from_arrow_schema(self.decoder.schema)
+
+        def transformed(records: DataFrame, first_reader: int) -> DataFrame:
+            return self._apply(transform, records.mapInArrow(DecodeTask(self.decoder, evidence, first_reader), decoded))
+
+        rows = self.sink.open_staging(attempt, to_arrow_schema(transformed(records, 0).schema))
+        return lambda records, first_reader: transformed(records, first_reader).mapInArrow(WriteTask(rows), _REPORT)
 
     def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
         if batch.origin is RecordOrigin.KAFKA:

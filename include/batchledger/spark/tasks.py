@@ -54,8 +54,8 @@ class Witness:
 
 
 @contextmanager
-def _witnessing(decoder: RecordDecoder, evidence: EvidenceWriter) -> Iterator[Witness]:
-    with evidence.open(_part_of_the_read()) as testimony:
+def _witnessing(decoder: RecordDecoder, evidence: EvidenceWriter, first_reader: int) -> Iterator[Witness]:
+    with evidence.open(first_reader + _part_of_the_read()) as testimony:
         yield Witness(decoder, testimony)
 
 
@@ -97,15 +97,19 @@ class ReadEachTask:
 
 @dataclass(frozen=True)
 class DecodeTask:
-    """First half of a pipeline with a transform: records are decoded and witnessed, rows go on to the transform."""
+    """First half of a pipeline with a transform: records are decoded and witnessed, rows go on to the transform.
+
+    The parts of the read are numbered from ``first_reader`` on.
+    """
 
     decoder: RecordDecoder
     evidence: EvidenceWriter
+    first_reader: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        with _witnessing(self.decoder, self.evidence) as witness:
+        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
             for batch in batches:
                 yield from witness.decode(batch)
             witness.finish()
@@ -130,10 +134,14 @@ class WriteTask:
 
 @dataclass(frozen=True)
 class DecodeAndWriteTask:
-    """A pipeline without a transform: records are decoded, witnessed and written to staging in one worker."""
+    """A pipeline without a transform: records are decoded, witnessed and written to staging in one worker.
+
+    The parts of the read are numbered from ``first_reader`` on.
+    """
 
     decoder: RecordDecoder
     evidence: EvidenceWriter
+    first_reader: int
     rows: StagingWriter
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -141,7 +149,7 @@ class DecodeAndWriteTask:
         _settle_worker()
         task, written = _task_attempt_id(), 0
         # The rows are committed first: the evidence says that this part of the read has come to its end.
-        with _witnessing(self.decoder, self.evidence) as witness:
+        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
             with self.rows.open(task) as write:
                 for batch in batches:
                     for rows in witness.decode(batch):

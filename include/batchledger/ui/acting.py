@@ -26,7 +26,7 @@ from batchledger.ledger.history import BatchHistory, list_quarantine, load_batch
 from batchledger.ledger.overview import find_batch_of_run
 from batchledger.offsets import count_offsets
 from batchledger.pipeline import Platform
-from batchledger.plans import preview_replay
+from batchledger.plans import require_possible
 from batchledger.printing import as_sentence
 from batchledger.trigger_form import Rehearse, RunFacts, read_order
 from batchledger.ui import airflow_runs, approval
@@ -257,11 +257,11 @@ def _decide(order: _Order, platform: Platform) -> Decided:
 
 
 def _require_possible(order: _Order, asked: Mapping[str, Any]) -> None:
-    """Raise at once what would fail the dry run's first task; DecisionRefusedError where nothing is left to read."""
+    """Raise at once what would fail the dry run's first task, as far as that needs no record of Kafka."""
     config = order.config
     run = read_order(asked, RunFacts("asked for on the page"), config.source.topics)
-    if isinstance(run, Rehearse) and preview_replay(build_platform(config), run.replay).is_empty:
-        raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
+    if isinstance(run, Rehearse):
+        require_possible(build_platform(config), run.replay)
 
 
 def _explain(order: _Order, decided: Decided) -> list[str]:
