@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from batchledger.accounting import TargetCount
 from batchledger.batch import Lane
-from batchledger.kafka import output_log
+from batchledger.kafka import output_log, range_reader
 from batchledger.kafka.output_counts import OffsetBits
-from batchledger.kafka.output_log import slice_ranges
+from batchledger.kafka.range_reader import slice_ranges
 from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EVERY_BATCH, OutputRecord
 from tests.contract.outputs import PARTITIONS, Output, die
@@ -140,7 +140,7 @@ def test_topic_that_does_not_exist_holds_nothing(output: Output) -> None:
 
 
 def test_nothing_is_left_out_where_a_topic_is_read_in_slices(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_log, "OFFSETS_IN_SLICE", 70)
+    monkeypatch.setattr(range_reader, "OFFSETS_IN_SLICE", 70)
     output.create()
     output.topic().commit(output.attempt(), output.records(300), 300)
     die(output, "before_commit", output.attempt(2), 300)

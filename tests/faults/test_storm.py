@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from batchledger import run_batch
 from batchledger.ledger.presence import PostgresPresences
+from batchledger.presence import Presence
 from tests.faults.run_and_die import wait_until_left_by_the_dead
 from tests.forked import start_command
 from tests.support import TestPipeline, Workplace, wait_until
@@ -38,9 +40,9 @@ class Started:
     err: Path
 
     @property
-    def answer(self) -> Sequence[Mapping[str, object]]:
+    def answer(self) -> Sequence[Mapping[str, Any]]:
         """What it printed."""
-        found: Sequence[Mapping[str, object]] = json.loads(self.out.read_text())
+        found: Sequence[Mapping[str, Any]] = json.loads(self.out.read_text())
         return found
 
 
@@ -53,7 +55,9 @@ class Storm:
     started: list[Started] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
     killed_batch: int | None = None
+    killed_run: str | None = None
     killed_at: datetime | None = None
+    started_before_kill: int = 0
 
     def start(self) -> None:
         """Start one more run."""
@@ -61,13 +65,13 @@ class Storm:
         process = start_command(("run", self.pipeline.name, "--json"), os.environ, out, err)
         self.started.append(Started(process, out, err))
 
-    def find_batch_at_work(self) -> int | None:
-        """The open batch, if a living process has opened an attempt of it."""
+    def find_presence(self) -> Presence | None:
+        """Who is at work on the open batch, if that is a living process that has opened an attempt of it."""
         found = self.pipeline.platform().ledger.find_open_batch(self.pipeline.name)
         if found is None or found.attempt == 0:
             return None
         presence = PostgresPresences(self.pipeline.workplace.dsn).find(found.batch_id)
-        return found.batch_id if presence and presence.is_held else None
+        return presence if presence and presence.is_held else None
 
     def kill_all(self) -> None:
         """SIGKILL to every run that is alive, while one of them is at work on a batch."""
@@ -76,7 +80,7 @@ class Storm:
             if each.process.is_alive():
                 self.killed.add(number)
                 each.process.kill()
-        self.killed_at = datetime.now(UTC)
+        self.killed_at, self.started_before_kill = datetime.now(UTC), len(self.started)
         wait_until_left_by_the_dead(self.pipeline.name)
 
     def _is_at_work(self) -> bool:
@@ -84,14 +88,25 @@ class Storm:
         if not any(each.process.is_alive() for each in self.started):
             self.pipeline.send(RECORDS_A_SECOND)
             self.start()
-        self.killed_batch = self.find_batch_at_work()
-        return self.killed_batch is not None
+        presence = self.find_presence()
+        if presence is not None:
+            self.killed_batch, self.killed_run = presence.batch_id, presence.run
+        return presence is not None
 
     def wait_for_all(self) -> None:
         """Return when every run that was started has ended."""
         for each in self.started:
             each.process.join(END_SECONDS)
             assert each.process.exitcode is not None, each.err.read_text()
+
+    def list_left_to_the_dead(self) -> list[Started]:
+        """The runs that left the batch to the run that was killed before they started."""
+        after = [
+            each for each in self.started[self.started_before_kill :] if each.process.exitcode == 0 and each.answer
+        ]
+        return [
+            each for each in after if each.answer[0]["at_work"] and each.answer[0]["at_work"]["run"] == self.killed_run
+        ]
 
     @property
     def ended(self) -> list[Started]:
@@ -151,6 +166,7 @@ def judge(storm: Storm) -> None:
     assert left > 0, "no run has met another one: this was no storm"
     assert {(attempt, state) for batch, attempt, state in batches if batch != storm.killed_batch} == {(1, "published")}
     assert all(attempt <= 2 for _, attempt, _ in batches), "the killed one is taken over once"
+    assert not storm.list_left_to_the_dead(), "who comes after the dead takes over"
 
 
 def test_each_batch_of_a_storm_of_runs_is_published_by_its_first_attempt(workplace: Workplace, tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_the_first_fault_of_a_weaker_mode_is_the_one_that_shows_its_anomaly(mode
     assert (first.kind, first.point) == (FaultKind.KILL_WORKER, BETWEEN_COMMITS)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_short_run_writes_poison_in_every_mode(mode: str) -> None:
+    faults = {fault.kind for each in plan_rounds(3, 20, MODES) if each.mode == mode for fault in each.faults}
+    assert FaultKind.POISON in faults
+
+
 def test_exactly_once_has_no_point_between_commits() -> None:
     points = {fault.point for each in plan_rounds(3, 200, [EXACTLY_ONCE]) for fault in each.faults}
     assert BETWEEN_COMMITS not in points

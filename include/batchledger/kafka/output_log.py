@@ -6,12 +6,11 @@ What lies behind that, up to the high watermark, can be read too, by whoever doe
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from time import monotonic
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from batchledger.kafka.range_reader import RangeReader
+from batchledger.kafka.range_reader import read_messages
 from batchledger.kafka.requests import (
     LATEST,
     REQUEST_TIMEOUT_SECONDS,
@@ -23,10 +22,6 @@ from batchledger.kafka.requests import (
     wait,
 )
 from batchledger.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
-
-# So many offsets of aborted records are passed by in less time than a broker may be silent.
-OFFSETS_IN_SLICE = 500_000
-SILENCE_SECONDS = 30.0
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
@@ -55,15 +50,6 @@ class OutputLog:
     def shortened(self) -> list[TopicPartition]:
         """The partitions whose beginning was removed."""
         return [each.partition for each in self.ranges if each.start > 0]
-
-
-class _PatientReader(RangeReader):
-    """Has as much time as it takes while records come."""
-
-    def messages(self) -> Iterator[Any]:
-        for message in super().messages():
-            self._deadline = monotonic() + SILENCE_SECONDS
-            yield message
 
 
 def describe_topics(options: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
@@ -139,26 +125,3 @@ def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> Ou
 def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[Any]:
     """Iterate over what readers see, as ``read_messages`` does."""
     yield from read_messages(options, log.ranges, Isolation.COMMITTED)
-
-
-def read_messages(options: Mapping[str, str], ranges: Sequence[OffsetRange], isolation: Isolation) -> Iterator[Any]:
-    """Iterate over the client's own messages, in order in each partition. Memory does not grow with the topic.
-
-    Raises TimeoutError when no record and no end of a slice comes for ``SILENCE_SECONDS``.
-    """
-    for part in slice_ranges([each for each in ranges if each], OFFSETS_IN_SLICE):
-        with _PatientReader(options, isolation, part, monotonic() + SILENCE_SECONDS) as reader:
-            yield from reader.messages()
-
-
-def slice_ranges(ranges: Sequence[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
-    """Divide the ranges, all side by side, into slices of about so many offsets.
-
-    Example: ``out[0] 0..5`` and ``out[1] 0..2`` in slices of 4 are ``out[0] 0..2, out[1] 0..2``, ``out[0] 2..4``
-    and ``out[0] 4..5``.
-    """
-    step = max(1, offsets // max(1, len(ranges)))
-    left = list(ranges)
-    while left:
-        yield [OffsetRange(each.partition, each.start, min(each.until, each.start + step)) for each in left]
-        left = [OffsetRange(each.partition, each.start + step, each.until) for each in left if len(each) > step]

@@ -12,8 +12,9 @@ from typing import Any
 
 from batchledger.batch import Batch
 from batchledger.errors import ServiceUnavailableError
-from batchledger.kafka.output_log import OutputLog, begin_at, begin_at_ends, read_messages
+from batchledger.kafka.output_log import OutputLog, begin_at, begin_at_ends
 from batchledger.kafka.output_records import read_batch, read_number, read_origin
+from batchledger.kafka.range_reader import read_messages
 from batchledger.kafka.requests import Isolation
 from batchledger.offsets import count_offsets
 from batchledger.progress import Progress

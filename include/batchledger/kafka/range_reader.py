@@ -22,6 +22,9 @@ from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
 # A new position costs a round trip, as much as reading so many records that nobody asked for.
 LONGEST_DETOUR_OFFSETS = 10_000
 RECORDS_PER_POLL = 10_000
+# So many offsets of aborted records are passed by in less time than a broker may be silent.
+OFFSETS_IN_SLICE = 500_000
+SILENCE_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
 _HOPELESS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET)
@@ -102,10 +105,6 @@ class RangeReader:
         nearest = bisect_right(self._starts[partition], offset) - 1
         return nearest >= 0 and offset < self._asked[partition][nearest].until
 
-    def wait_until(self, deadline: float) -> None:
-        """Wait for further records until then."""
-        self._deadline = deadline
-
     def leave(self, partition: TopicPartition) -> None:
         """Read no more of a partition."""
         if self._ahead.pop(partition, None):
@@ -138,6 +137,38 @@ class RangeReader:
             ranges = next(iter(self._ahead.values()))
             cause = f": {self._trouble.str()}" if self._trouble else ""
             raise TimeoutError(f"{ranges[0]} was not read through in time{cause}")
+
+
+class _PatientReader(RangeReader):
+    """Has as much time as it takes while records come; what is done with one of them does not count."""
+
+    def messages(self) -> Iterator[Any]:
+        for message in super().messages():
+            yield message
+            self._deadline = monotonic() + SILENCE_SECONDS
+
+
+def read_messages(options: Mapping[str, str], ranges: Sequence[OffsetRange], isolation: Isolation) -> Iterator[Any]:
+    """Iterate over the client's own messages, in order in each partition. Memory does not grow with the topic.
+
+    Raises TimeoutError when no record and no end of a slice comes for ``SILENCE_SECONDS``.
+    """
+    for part in slice_ranges([each for each in ranges if each], OFFSETS_IN_SLICE):
+        with _PatientReader(options, isolation, part, monotonic() + SILENCE_SECONDS) as reader:
+            yield from reader.messages()
+
+
+def slice_ranges(ranges: Sequence[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
+    """Divide the ranges, all side by side, into slices of about so many offsets.
+
+    Example: ``out[0] 0..5`` and ``out[1] 0..2`` in slices of 4 are ``out[0] 0..2, out[1] 0..2``, ``out[0] 2..4``
+    and ``out[0] 4..5``.
+    """
+    step = max(1, offsets // max(1, len(ranges)))
+    left = list(ranges)
+    while left:
+        yield [OffsetRange(each.partition, each.start, min(each.until, each.start + step)) for each in left]
+        left = [OffsetRange(each.partition, each.start + step, each.until) for each in left if len(each) > step]
 
 
 def _describe(message: Any) -> Seen:

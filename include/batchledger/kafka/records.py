@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-from batchledger.kafka.range_reader import RangeReader
+from batchledger.kafka.range_reader import RangeReader, read_messages
 from batchledger.kafka.requests import EARLIEST, Isolation, kafka_call, list_offsets
 from batchledger.kafka.second_read import READING_SECONDS, cut_off, reading_seconds
 from batchledger.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
@@ -55,18 +55,16 @@ def read_bytes(options: Mapping[str, str], records: Sequence[OffsetRange], limit
 def stream_range(options: Mapping[str, str], range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield the committed records of a range in batches of bounded size, with the columns of ``RECORD_SCHEMA``.
 
-    Raises TimeoutError when no record arrives for 60 s, and KafkaException. The range has to be readable.
+    Raises what ``read_messages`` raises. The range has to be readable.
     """
     rows: list[dict[str, Any]] = []
     size_bytes = 0
-    with RangeReader(options, Isolation.COMMITTED, [range_], monotonic() + READING_SECONDS) as reader:
-        for message in reader.messages():
-            rows.append(_to_row(message))
-            size_bytes += len(message.key() or b"") + len(message.value() or b"")
-            if len(rows) == RECORDS_IN_BATCH or size_bytes >= BYTES_IN_BATCH:
-                yield pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
-                rows, size_bytes = [], 0
-                reader.wait_until(monotonic() + READING_SECONDS)
+    for message in read_messages(options, [range_], Isolation.COMMITTED):
+        rows.append(_to_row(message))
+        size_bytes += len(message.key() or b"") + len(message.value() or b"")
+        if len(rows) == RECORDS_IN_BATCH or size_bytes >= BYTES_IN_BATCH:
+            yield pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+            rows, size_bytes = [], 0
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 

@@ -201,9 +201,10 @@ def _choose_chunks(chance: random.Random, most: int) -> tuple[Chunk, ...]:
 
 
 def _draw(mode: str, chance: random.Random, sink: SinkKind) -> Iterator[tuple[Fault, ...]]:
-    """Deal faults for ever. In a weaker mode the first deal is the one that shows its anomaly."""
+    """Deal faults for ever. Short campaigns, too, show the anomaly of a weaker mode and what becomes of poison."""
     if mode != EXACTLY_ONCE:
         yield (ANOMALY_FAULT,)
+    yield (Fault(FaultKind.POISON),)
     waiting: list[tuple[Fault, ...]] = []
     partitions = FIRST_PARTITIONS
     while True:
