@@ -99,21 +99,22 @@ def test_target_that_differs_from_the_ledger_is_not_adopted_and_what_differs_is_
     assert "Nothing was changed." in said
 
 
-def restore_ledger(workplace: Workplace, file: Path) -> None:
-    """Put the ledger back as it was, beside targets that are as they are."""
-    with psycopg.connect(workplace.dsn, autocommit=True) as connection:
+def lose_a_day(pipeline: TestPipeline, file: Path) -> None:
+    """Publish two batches, then put the ledger back to the first of them, beside a target that stays as it is."""
+    dsn = pipeline.workplace.dsn
+    grow(pipeline, "yesterday")
+    dump(dsn, file, *LEDGER)
+    grow(pipeline, "today")
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("drop schema batchledger cascade")
-    restore(file, workplace.dsn)
+    restore(file, dsn)
 
 
 def test_ledger_older_than_its_table_appends_nothing_twice_and_goes_on_where_rows_behind_it_are_removed(
     workshop: Workplace, tmp_path: Path
 ) -> None:
     pipeline = workshop.create()
-    grow(pipeline, "yesterday")
-    dump(workshop.dsn, tmp_path / "ledger", *LEDGER)
-    grow(pipeline, "today")
-    restore_ledger(workshop, tmp_path / "ledger")
+    lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
     with pytest.raises(BatchBlockedError, match=r"holds 10 rows of .*\[0\] 5\.\.10.* which no batch of this ledger"):
         run(pipeline, "tomorrow")
@@ -133,10 +134,7 @@ def test_ledger_older_than_a_table_that_is_updated_by_key_applies_the_same_again
     workshop: Workplace, tmp_path: Path
 ) -> None:
     pipeline = workshop.create(sink=KEYED)
-    grow(pipeline, "yesterday")
-    dump(workshop.dsn, tmp_path / "ledger", *LEDGER)
-    grow(pipeline, "today")
-    restore_ledger(workshop, tmp_path / "ledger")
+    lose_a_day(pipeline, tmp_path / "ledger")
     grow(pipeline, "tomorrow")
     pipeline.assert_exact()
 
@@ -145,10 +143,7 @@ def test_ledger_older_than_its_topic_produces_nothing_twice_and_says_what_to_do(
     workshop: Workplace, tmp_path: Path
 ) -> None:
     pipeline = workshop.create(into="topic")
-    grow(pipeline, "yesterday")
-    dump(workshop.dsn, tmp_path / "ledger", *LEDGER)
-    grow(pipeline, "today")
-    restore_ledger(workshop, tmp_path / "ledger")
+    lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
     with pytest.raises(TargetRefusedError, match=r"restored from a backup that does not have these batches.*skip"):
         run(pipeline, "tomorrow")
@@ -169,10 +164,7 @@ def test_ledger_older_than_its_iceberg_table_writes_nothing_twice_and_says_what_
     workshop: Workplace, tmp_path: Path
 ) -> None:
     pipeline = workshop.create(into="lake")
-    grow(pipeline, "yesterday")
-    dump(workshop.dsn, tmp_path / "ledger", *LEDGER)
-    grow(pipeline, "today")
-    restore_ledger(workshop, tmp_path / "ledger")
+    lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
     with pytest.raises(TargetChangedError, match=r"is not in this ledger.*Restore a newer one"):
         run(pipeline, "tomorrow")
