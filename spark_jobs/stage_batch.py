@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--pipeline", required=True)
     parser.add_argument("--batch", required=True, type=int)
     parser.add_argument("--run", required=True, help="the execution that the attempt belongs to")
-    parser.add_argument("--held", action="store_true", help="whoever has started this is at work on the batch itself")
+    parser.add_argument("--held", action="store_true", help="its starter is at work on the batch itself")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     name = f"batchledger-{arguments.pipeline}-{arguments.batch}"

@@ -1,6 +1,6 @@
 """The Chromium of the tests, made sure of before they begin: ``make test`` runs this as a program.
 
-In this order: one that is installed and starts; Playwright's own, fetched where it is missing; as root, where there is
+In this order: one that is installed and starts; Playwright's own, fetched if it is missing; as root, if there is
 ``apt-get``, the package ``chromium``. Without any of them no test is skipped: it stops and says what to install.
 """
 
@@ -27,7 +27,7 @@ class BrowserMissingError(Exception):
 def prepare_browser(*, may_install: bool) -> str | None:
     """Return the path of an installed Chromium; None stands for Playwright's own. Raises BrowserMissingError.
 
-    ``may_install``: a package is installed where nothing else helps.
+    ``may_install``: a package is installed if nothing else helps.
     """
     found = find_installed()
     if found is not None:

@@ -28,7 +28,7 @@ def forget_offsets(rows: DataFrame) -> DataFrame:
 
 
 def with_a_nul(rows: DataFrame) -> DataFrame:
-    """Make of one value a text that PostgreSQL does not know."""
+    """Turn one value into a text that PostgreSQL does not know."""
     return rows.withColumn("message_id", F.when(F.col("number") == 3, F.lit("a\0b")).otherwise(F.col("message_id")))
 
 

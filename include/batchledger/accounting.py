@@ -68,8 +68,8 @@ CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
 class WitnessedRange:
     """What the reading tasks saw of one range: offsets with a visible record, and records set aside.
 
-    ``tombstones`` are records without a value that were skipped because the pipeline says so. ``times`` are those of
-    the records that were set aside.
+    ``tombstones`` are records without a value that were skipped because the pipeline says so. ``times`` are the times
+    of the records that were set aside.
     """
 
     range: OffsetRange
@@ -85,8 +85,8 @@ class StagedRange:
 
     ``outside`` counts rows that belong to no range of the batch; they are reported with its first range.
     ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row;
-    ``known_duplicates`` those of them that were listed when their range was published before. ``times`` are those of
-    its rows.
+    ``known_duplicates`` those of them that were listed when their range was published before. ``times`` are the
+    times of its rows.
     """
 
     range: OffsetRange
@@ -250,8 +250,8 @@ def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
 class Balance:
     """The accounting of one range; see the module for the equation. ``holes`` are the explained ones, by class.
 
-    ``times`` are those of its rows and of what was set aside, for whoever looks for records by their time; None where
-    nobody has looked. They take no part in the equation.
+    ``times`` are the times of its rows and of what was set aside, for searches of records by their time. They are None
+    until a search has looked. They take no part in the equation.
     """
 
     range: OffsetRange

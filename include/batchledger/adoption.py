@@ -1,7 +1,7 @@
 """Whether a target that was restored or moved is the one that a pipeline has published to. Pure.
 
-What a target is called says nothing, and its own identity does not survive a restore. What it holds does: the proof of
-``verify`` compares it with every batch of the ledger.
+A target's name proves nothing, and its own identity does not survive a restore. Its content proves it: ``verify``
+compares it with every batch of the ledger.
 """
 
 from batchledger.batch import Target
@@ -39,13 +39,13 @@ def require_proved(target: Target, found: Verification) -> str:
         ""
         if found.newest_found == found.newest_accepted
         else (
-            f" The newest batch with a row there is {found.newest_found}, of those with rows in the ledger it is "
-            f"{found.newest_accepted}: is the target older than the ledger? Then replay what it lacks."
+            f" The newest batch with a row there is {found.newest_found}, the newest with rows in the ledger is "
+            f"{found.newest_accepted}. If the target is older than the ledger, replay what it lacks."
         )
     )
     return (
-        f"not proved is that {target.name} lacks no row: it holds {found.rows:,} of the {found.accepted:,} that were "
-        f"accepted, and newer ones or retention may have taken the others.{behind}"
+        f"the proof does not show that {target.name} lacks no row: it holds {found.rows:,} of the {found.accepted:,} "
+        f"rows that were accepted, and newer rows or retention may have taken the others.{behind}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Adopting targets that were restored, on the command line: one, or those of all pipelines of the folder."""
+"""Adopting targets that were restored, on the command line: one pipeline's, or all pipelines' of the folder."""
 
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ def adopt_target(
 ) -> None:
     """Go on with a target that was restored from a backup or moved, once `verify` holds against it.
 
-    With --all those that cannot be adopted are named at the end, and the others are.
+    With --all it adopts every target that it can, and names the others at the end.
     """
     if every == (pipeline is not None):
         raise typer.BadParameter("name one pipeline, or --all")
@@ -37,7 +37,7 @@ def adopt_target(
 
 
 def _adopt_all(reason: str, dry_run: bool, as_json: bool) -> int:
-    """Adopt what can be; return the exit code."""
+    """Adopt every target that can be adopted; return the exit code."""
     kind, shown, errors = DecisionKind.ADOPT_TARGET, list[dict[str, Any]](), list[BatchledgerError]()
     for path in find_pipeline_files():
         try:

@@ -43,7 +43,7 @@ def hand_on(platform: Platform, batch_id: int, run: str) -> None:
 
 @contextmanager
 def go_on_with_work(platform: Platform, batch_id: int, run: str) -> Iterator[Platform]:
-    """The same for a run that has its attempt already: it goes on, whoever may be about to start another one."""
+    """The same for a run that has its attempt already: it goes on, even if another run is about to start."""
     if platform.held == batch_id:
         yield platform
         return
@@ -59,7 +59,7 @@ def require_left(platform: Platform, batch: Batch, run: str) -> None:
 
 
 def find_other(platform: Platform, batch_id: int, run: str | None = None) -> Presence | None:
-    """Return who else than ``run`` is at work on the batch; None when nobody is, or not for certain any more."""
+    """Return which other run than ``run`` is at work on the batch; None when none is, or not for certain any more."""
     found = platform.presences.find(batch_id)
     if found is None or found.run == run or not found.lasts(platform.patience):
         return None
@@ -69,7 +69,7 @@ def find_other(platform: Platform, batch_id: int, run: str | None = None) -> Pre
 def wait_until_left(
     platform: Platform, batch_id: int, run: str | None = None, wait: Wait = time.sleep, seconds: float | None = None
 ) -> bool:
-    """Return when nobody else than ``run`` is at work on the batch any more; False when that took ``seconds``.
+    """Return when no other run than ``run`` is at work on the batch any more; False when that took ``seconds``.
 
     A run that is at work may take hours. One that has died or stalls is waited for no longer than others wait for it.
     """

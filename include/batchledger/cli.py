@@ -239,7 +239,7 @@ def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> N
 
 
 def main() -> None:
-    """Run the command line. A failure prints one sentence and exits with its code, also one that nobody foresaw.
+    """Run the command line. A failure, also an unforeseen one, prints one sentence and exits with its code.
 
     Interrupting it, and ending what reads its output, are no failures: nothing is printed.
     """
@@ -267,7 +267,7 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Write what is left, unless nobody reads it any more: Python would print a trace about that when it ends."""
+    """Write what is left, unless its reader is gone: Python would print a trace about that when it ends."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -275,7 +275,7 @@ def _flush() -> None:
 
 
 def _prepare_environment() -> None:
-    # Airflow writes its own log to standard output, where --json promises exactly one document.
+    # Airflow writes its own log to standard output, and --json promises exactly one document there.
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     home = Home.of_project()
     is_up = home.settings_file.exists()

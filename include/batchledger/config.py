@@ -263,7 +263,7 @@ def load_pipeline(name: str) -> PipelineConfig:
 def read_pipeline_file(path: Path) -> PipelineConfig:
     """Read and validate one file. Raises ConfigurationError that lists its faults with file, key and value.
 
-    Bounded whatever the file is: so is the time that it takes, and so is the message.
+    For every file, the time that this takes and the length of the message are bounded.
     """
     # A name that is not UTF-8 could be neither printed nor sent.
     file = str(path).encode("utf-8", "backslashreplace").decode()

@@ -162,9 +162,9 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
 def adopt_target(platform: Platform, prove: Callable[[], Verification], decision: Decision) -> Decided:
     """Let the pipeline go on with the target that its file names, which was restored or moved, once it is proved.
 
-    What was proved is recorded; what the proof leaves open is told by the ``warning``. What is adopted is the very
-    target that was looked at: another one in its place is refused by the next publication. Raises DecisionRefusedError
-    when there is none, when it differs from the ledger, or is another pipeline's; and what ``prove`` raises.
+    What was proved is recorded; the ``warning`` says what the proof leaves open. The decision adopts the very target
+    that was looked at: if another one takes its place, the next publication refuses it. Raises DecisionRefusedError
+    when there is no target, when it differs from the ledger, or is another pipeline's; and what ``prove`` raises.
     """
     _require_reason(decision)
     name = platform.rules.name

@@ -1,11 +1,11 @@
 """What each delivery mode commits together, and in which order: the only difference between the modes.
 
-A batch that takes offsets over from another one, as every replay may, does so in one commit, whatever the mode: old
-rows go when the new ones come (I8).
+A batch that takes offsets over from another one, as every replay may, does so in one commit, in every mode: old rows go
+when the new ones come (I8).
 
-A sink that commits by itself does so as the last thing before the ledger's own commit, so that whatever the ledger
-refuses is refused before. What has to be one commit is announced first: from then on, whoever goes on asks the sink
-whether it has committed (I9). Where the sink has to search for the answer, no transaction of the ledger is open
+A sink that commits by itself does so as the last thing before the ledger's own commit, so that all that the ledger
+refuses is refused before. What has to be one commit is announced first: from then on, the run that goes on asks the
+sink whether it has committed (I9). If the sink has to search for the answer, no transaction of the ledger is open
 meanwhile; the sink is asked once more within one, and that answer counts. A batch that is committed in two is never
 asked for: a crash between sink and ledger is what its mode allows.
 """
@@ -150,8 +150,9 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
 def _let_sink_tell(platform: Platform, attempt: Attempt) -> None:
     """See that the sink can tell at once what became of a batch that is committing, however long that takes.
 
-    Whoever is committing it at the moment is waited for. A search has no transaction of the ledger around it, which
-    would be idle for longer than the database allows; what it finds is worth nothing here: the sink is asked again.
+    Waits for a run that is committing it at the moment. A search has no transaction of the ledger around it, which
+    would be idle for longer than the database allows. What the search finds does not count here: the sink is asked
+    again.
     """
     with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
         is_told = _ask(platform, publication) is not None
@@ -161,7 +162,7 @@ def _let_sink_tell(platform: Platform, attempt: Attempt) -> None:
 
 
 def _has_committed(platform: Platform, publication: Publication) -> bool:
-    """Ask the sink for a batch that was announced, after it was let search for it where it has to."""
+    """Ask the sink for a batch that was announced, once it has searched for it if it has to."""
     answer = _ask(platform, publication)
     if answer is None:
         label = publication.attempt.batch.label
@@ -173,7 +174,7 @@ def _has_committed(platform: Platform, publication: Publication) -> bool:
 
 
 def _ask(platform: Platform, publication: Publication) -> bool | None:
-    """Ask the sink for a batch; no, or that it cannot tell, is an answer only from the target of the announcement."""
+    """Ask the sink for a batch; "no" and "cannot tell" count only if they come from the target of the announcement."""
     attempt = publication.attempt
     answer = platform.sink.find_commit(attempt)
     if answer:
@@ -185,8 +186,8 @@ def _ask(platform: Platform, publication: Publication) -> bool | None:
         raise TargetChangedError(
             f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
             "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
-            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Where it was restored or moved, adopt it "
-            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. Where it is gone for good, read the "
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. If it was restored or moved, adopt it "
+            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. If it is gone for good, read the "
             "source again under a new pipeline name.",
             batch_id=batch.batch_id,
         ) from error
@@ -199,7 +200,7 @@ def _publication(
 ) -> Iterator[Publication]:
     """Open a publication; while another batch of the pipeline is committing, its outcome is found before.
 
-    Its run may be gone, and nobody takes a replay again by himself.
+    Its run may be gone, and no run takes another one's replay again by itself.
     """
     with ExitStack() as stack:
         publication = None
@@ -215,8 +216,8 @@ def _publication(
 def _settle(platform: Platform, batch_id: int) -> None:
     """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
 
-    Whoever is at work on it ends that by himself: to ask the sink for it would fence him. Nothing is committed that was
-    not. Raises ServiceUnavailableError, and OutcomePendingError when it cannot be told.
+    A run that is at work on it ends that by itself: to ask the sink for it would fence that run. Nothing is committed
+    that was not. Raises ServiceUnavailableError, and OutcomePendingError when the outcome cannot be found out.
     """
     if not wait_until_left(platform, batch_id, seconds=COMMITS_WITHIN_SECONDS):
         raise outcome_pending(platform.ledger.load_batch(batch_id))
@@ -226,7 +227,7 @@ def _settle(platform: Platform, batch_id: int) -> None:
     logger.warning("%s attempt %d is committing; its sink is asked first", batch.label, batch.attempt)
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
     try:
-        # Its own run may be faster. Where the ledger's answer is lost, whoever goes on looks again.
+        # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
         with suppress(FencedError, OutcomeUnknownError):
             _let_sink_tell(platform, attempt)
             with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:

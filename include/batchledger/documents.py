@@ -1,9 +1,9 @@
-"""Files that people write, YAML and JSON, read at a bounded cost whatever they hold, and only inside of their folder.
+"""Files that people write, YAML and JSON: each is read at a bounded cost, and only inside of its folder.
 
 A file has at most ``LARGEST_BYTES``, also with every alias of YAML written out, and ``DEEPEST`` levels. Keys are text
 and come once. Tags are refused: nothing of a file makes another object than text, numbers, moments, lists and mappings.
-Every fault is a ValueError with its line; none quotes what else is in the file, which may be somebody else's. What the
-system says, that there is no such file, is an OSError.
+Every fault is a ValueError with its line; none quotes what else is in the file, which may be somebody else's. If the
+system refuses a file, for example because there is none, the error is an OSError.
 """
 
 import json

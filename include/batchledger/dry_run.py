@@ -29,7 +29,7 @@ class DryRun:
 
     ``comparison`` is None when the target would refuse the rows; ``objections`` are the checks that block it, empty
     when nothing speaks against publishing. ``batch`` is the discarded one; its balance is in the ledger. ``notes`` are
-    those of its plan, which were logged before it began.
+    the plan's, which were logged before the dry run began.
     """
 
     batch: Batch

@@ -21,7 +21,7 @@ class BatchFacts:
     ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
     ``numbers`` are judged, with their severity, where the pipeline has a sequence. ``unexplained_holes`` are the
     offsets without a visible record that the pipeline does not allow for. ``quarantine_limit`` bounds what may be
-    quarantined, None for a replay of quarantine; ``quarantine`` says of what kinds that is where it is too much.
+    quarantined, None for a replay of quarantine; ``quarantine`` says of what kinds that is if it is too much.
     """
 
     ranges: tuple[RangeFacts, ...]

@@ -99,9 +99,9 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class PipelineHealth:
-    """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None where they could not be read.
+    """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None if they could not be read.
 
-    ``quarantine`` is what it has there, whatever its state; nothing where the ledger could not be asked.
+    ``quarantine`` is what it has there, in any state; nothing if the ledger could not be asked.
     """
 
     pipeline: str

@@ -1,6 +1,6 @@
 """What PostgreSQL can call a schema and the columns of a table, and how many columns it takes. Pure.
 
-Rows of every sink wait in a table of PostgreSQL: those for a topic always, those for an Iceberg table where they are
+Rows of every sink wait in a table of PostgreSQL: rows for a topic always, rows for an Iceberg table if they are
 checked, compared or published again. So its limits hold for all of them, and a pipeline file meets them before its
 first batch does (https://www.postgresql.org/docs/current/limits.html, ddl-system-columns.html).
 """
@@ -13,19 +13,19 @@ from batchledger.quoting import quote
 MOST_COLUMNS = 1600
 LONGEST_NAME_BYTES = 63
 MOST_KEY_COLUMNS = 32
-"""Of an index."""
+"""So many columns an index may have."""
 
 SYSTEM_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 TASK_COLUMN = "_task"
-"""Of staging: which task has written a row."""
+"""The column of staging that says which task has written a row."""
 OWN_SCHEMAS = ("batchledger", "batchledger_staging")
 
 
 def explain_columns(names: Sequence[str]) -> str | None:
-    """Return in words why rows with these columns cannot be staged; None where they can.
+    """Return in words why rows with these columns cannot be staged; None if they can.
 
-    The names are all of the rows: the provenance columns are among them. Staging has one column more, and so has a
-    target, which has the batch where staging has the task.
+    The names are all names of the rows: the provenance columns are among them. Staging has one column more, for the
+    task, and so has a target, for the batch.
     """
     added = [each for each in names if each in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
     most = MOST_COLUMNS - 1 - len(added)
@@ -47,7 +47,7 @@ def explain_columns(names: Sequence[str]) -> str | None:
 
 
 def explain_schema(name: str) -> str | None:
-    """Return in words why no target can lie in a schema of this name; None where one can."""
+    """Return in words why no target can lie in a schema of this name; None if one can."""
     if name.startswith("pg_") or name == "information_schema":
         return f"schema {quote(name)} is PostgreSQL's own"
     if name in OWN_SCHEMAS:

@@ -1,7 +1,7 @@
-"""Who is at work on a batch, and for how long that keeps others from starting an attempt of their own.
+"""Which run is at work on a batch, and for how long that keeps others from starting an attempt of their own.
 
-Only progress depends on it, never what is published: whoever starts nevertheless fences the attempt before his (I4),
-as if this module did not exist.
+Only progress depends on it, never what is published: a run that starts nevertheless fences the attempt before its own
+(I4), as if this module did not exist.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ BEAT_SECONDS = 10.0
 class Patience:
     """After how much silence others start: of a run at work, and of one whose next step has not begun yet.
 
-    ``stalled_seconds`` is for a process that is paused or unreachable; of one that has died, its session is gone at
-    once. ``handed_on_seconds`` is for a scheduler that lets a run wait between its steps, as long as Airflow waits for
+    ``stalled_seconds`` is for a process that is paused or unreachable; if a process dies, its session is gone at once.
+    ``handed_on_seconds`` is for a scheduler that lets a run wait between its steps, as long as Airflow waits for
     a sign of life of a task.
     """
 
@@ -25,7 +25,7 @@ class Patience:
 
     @property
     def beat_seconds(self) -> float:
-        """How often a run at work gives a sign of life; with no patience there is nobody who needs it often."""
+        """How often a run at work gives a sign of life; with no patience no other run needs it often."""
         return self.stalled_seconds / BEATS_BEFORE_STALLED or BEAT_SECONDS
 
 
@@ -52,8 +52,8 @@ class Presence:
     def lasts(self, patience: Patience) -> bool:
         """Whether others leave the batch to it.
 
-        A session alone is not enough: that of a paused process lives on, and behind a pool of connections it may be
-        somebody else's by now. A sign of life alone is not either: whoever gave it may have been killed since.
+        A session alone is not enough: the session of a paused process lives on, and behind a pool of connections it may
+        be somebody else's by now. A sign of life alone is not enough either: its process may have been killed since.
         """
         if self.is_handed_on:
             return self.silent_seconds < patience.handed_on_seconds

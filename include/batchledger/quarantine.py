@@ -13,10 +13,10 @@ RECORD_SCHEMA = pa.schema(
         ("headers", pa.string()),
     ]
 )
-"""``timestamp_ms`` is the number that Kafka has, whatever moment it means; -1 or null is a record without one.
+"""``timestamp_ms`` is the number that Kafka has, for any moment; -1 or null is a record without a timestamp.
 
 ``key`` and ``value`` are the record's bytes; ``headers`` is JSON text, a list of {key, value}, values in base64; null
-where there are none.
+if there are none.
 """
 
 QUARANTINE_SCHEMA = RECORD_SCHEMA.append(pa.field("error", pa.string()))

@@ -1,7 +1,7 @@
 """What is known of records in quarantine without looking at one: how many there are, and of which kinds. Pure; no I/O.
 
 A kind is the text of the error that stands beside a record. It names columns and checks, never a value of a record, so
-people may be told of it. There may be as many kinds as columns and kinds of fault make together; the most frequent
+messages may quote it. There may be as many kinds as columns and kinds of fault make together; the most frequent
 few are shown, and the others counted.
 """
 
@@ -15,7 +15,7 @@ KINDS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """So many records have the same error; ``example`` is where one of them lies, where that was asked for."""
+    """So many records have the same error; ``example`` is the place of one of them, if it was asked for."""
 
     error: str
     records: int

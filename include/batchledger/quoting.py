@@ -1,7 +1,7 @@
-"""How a message quotes what somebody wrote: enough to find it, however much it is, and no password of an address.
+"""How a message quotes what somebody wrote: enough to find it, never all of a long text, no password of an address.
 
-Whatever stands in a file or a form may be huge, nested, or a secret in the wrong place; messages go to logs, to pages
-and to Airflow's database. Standard library only.
+The content of a file or a form may be huge, nested, or a secret in the wrong place; messages go to logs, to pages and
+to Airflow's database. Standard library only.
 """
 
 import re
@@ -43,5 +43,5 @@ def quote(value: Any) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a sentence that quotes what somebody wrote, with an end where it would be endless."""
+    """Return a sentence that quotes what somebody wrote, cut off if it is too long."""
     return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"

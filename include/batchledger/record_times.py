@@ -23,7 +23,7 @@ def to_milliseconds(moment: datetime) -> int:
 
 
 def describe_moment(milliseconds: int) -> str:
-    """The text form of a timestamp, also of one beyond the years that Python knows."""
+    """The text form of a timestamp, also for a timestamp beyond the years that Python knows."""
     try:
         return (EPOCH + milliseconds * MILLISECOND).isoformat(timespec="milliseconds")
     except OverflowError:
@@ -43,7 +43,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class RecordTimes:
-    """The smallest and the largest timestamp of some records, both None where none has one; ``untimed`` have none."""
+    """The smallest and the largest timestamp of some records, both None if none has one; ``untimed`` have none."""
 
     first_ms: int | None = None
     last_ms: int | None = None
@@ -77,9 +77,10 @@ class RecordTimes:
 class TimedRange:
     """Offsets that a published batch holds, with what the ledger keeps of the times of their records.
 
-    ``whole`` is the batch's range that they are a part of, and what the rest is about: ``times`` of its records that
-    became rows, duplicates or quarantined, which are ``records`` many; None when nobody has noted them. Of ``unseen``
-    others no timestamp was seen: a transform dropped them, or they were tombstones that are skipped.
+    ``whole`` is the batch's range that they are a part of; the other fields are about it. ``records`` counts its
+    records that became rows, duplicates or quarantined; ``times`` are their times, None if these have not been noted.
+    ``unseen`` counts the others, of which no timestamp was seen: a transform dropped them, or they are skipped
+    tombstones.
     """
 
     range: OffsetRange
@@ -95,7 +96,7 @@ class Searched:
 
     ``stretch`` reaches from the first record of the span to the last one, with the offsets behind it that show no
     record; None when there is none. ``along`` records of the stretch, of the times ``along_times``, lie outside of the
-    span. ``times`` are those of all records of the range.
+    span. ``times`` are the times of all records of the range.
     """
 
     range: OffsetRange
@@ -154,7 +155,7 @@ class TimeSearch:
             return
         passed = self._since_last
         if not self._in_span.records:
-            # Offsets without a record before the first one go with it, as they do where whole ranges are taken.
+            # Offsets without a record before the first one go with it, as they do if whole ranges are taken.
             self._stretch_start = offset if passed.records else self._within.start
             self._times_before = passed.times
         elif passed.records:

@@ -74,7 +74,7 @@ def left_to(batch: Batch, other: Presence, patience: Patience) -> AtWorkError:
     silence = f"{other.silent_seconds:,.0f} s ago"
     if other.is_handed_on:
         doing = f"has ended a step {silence}, and {step} comes next"
-        bound = f"Where that does not begin within {patience.handed_on_seconds:,.0f} s, any run takes the batch over."
+        bound = f"If that does not begin within {patience.handed_on_seconds:,.0f} s, any run takes the batch over."
     else:
         doing = f"is at work on it since {since} ({step}), and gave its last sign of life {silence}"
         bound = (

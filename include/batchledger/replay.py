@@ -1,9 +1,9 @@
 """Decide which offsets a replay publishes again: a time window or named ranges, resolved once against the log. Pure.
 
-A window ``[since, until)`` has a part of the log, ``[offset at since, offset at until)`` of each partition, where the
-offset at a moment is the first one whose record's timestamp is at or after it, and the readable end when there is none.
-These offsets never decrease as the moment grows, whatever the order of the timestamps, so neighbouring parts tile the
-log. Where timestamps are out of order, records of the window lie elsewhere as well: ``replay_window`` finds them.
+A window ``[since, until)`` has a part of the log, ``[offset at since, offset at until)`` of each partition. The offset
+at a moment is the first one whose record's timestamp is at or after it, and the readable end when there is none. These
+offsets never decrease as the moment grows, in any order of timestamps, so neighbouring parts tile the log. If
+timestamps are out of order, records of the window lie elsewhere as well: ``replay_window`` finds them.
 
 Worked example, timestamps of ``orders[0]``: 10:05, 10:01, 11:00, 10:59. The offset at 10:00 is 0, at 11:00 it is 2, at
 12:00 it is the end, 4: the part of 10:00 to 11:00 is ``orders[0] 0..2``, the next one ``orders[0] 2..4``.
@@ -104,12 +104,12 @@ def resolve_window(
     """Return a window's part of the log, given the first offset at or after its two moments; absent: there is none.
 
     A range that begins where the log does may have lost its beginning: the records before it could belong to the window
-    as well, and nobody can tell any more. Everything below the log start then counts as expired. Of an empty partition
-    nobody can tell for any window, that of today included.
+    as well, and nothing shows it any more. Everything below the log start then counts as expired. For an empty
+    partition this holds for every window, today's included.
 
-    A limit: where timestamps are out of order, records of a window that begins beyond the log start may be gone too,
-    and nothing that Kafka still holds tells of it. Of 13:00, 11:00, 11:30, 12:30 the first has expired; the part of
-    12:00 to 15:00 is ``3..4``, and its record of 13:00 is not missed. ``replay_window`` misses it once its whole range
+    A limit: if timestamps are out of order, records of a window that begins beyond the log start may be gone too, and
+    nothing that Kafka still holds shows it. In 13:00, 11:00, 11:30, 12:30 the first has expired; the part of 12:00 to
+    15:00 is ``3..4``, and the lost record of 13:00 is not noticed. ``replay_window`` notices it once its whole range
     has expired.
     """
     ranges, expired, empty = [], [], []

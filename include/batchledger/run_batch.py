@@ -183,7 +183,7 @@ def run_once(
 def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
     """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``.
 
-    One process does all of it: when it dies, at whatever step, the next run takes the batch over at once.
+    One process does all of it: if it dies, at any step, the next run takes the batch over at once.
     """
     with begin_work(platform, batch_id, run) as held:
         (stage_step or stage)(held, batch_id, run)
@@ -235,9 +235,9 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
 
 @contextmanager
 def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterator[None]:
-    """Leave the error with which a step ends on its attempt, where people look for it; the step may be repeated.
+    """Leave the error with which a step ends on its attempt, for people to find; the step may be repeated.
 
-    Who was fenced has nothing to do with the attempt any more, and a batch that is blocked says why by its checks.
+    A run that was fenced has nothing to do with the attempt any more, and a blocked batch says why by its checks.
     """
     try:
         yield

@@ -31,7 +31,7 @@ _LONGEST_SECONDS = 36_500 * 86_400
 
 
 def written_as(pattern: str, words: str) -> AfterValidator:
-    """Let a text be written in a certain way, and be refused in words where it is not."""
+    """Require that a text has a certain form; a text of another form is refused in words."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: str) -> str:

@@ -138,9 +138,9 @@ Order = CatchUp | Republish | Rehearse | Retake
 def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
     """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
 
-    ``configuration`` is that of the run. It is a setting of Airflow's whether it has passed the form's JSON schema, so
-    each field is looked at here, too. The form sends every field, so an empty one counts as not given. What other tools
-    leave there is ignored, unless its name is nearly that of a field.
+    ``configuration`` is the run's. A setting of Airflow decides whether it has passed the form's JSON schema, so each
+    field is looked at here, too. The form sends every field, so an empty one counts as not given. What other tools
+    leave there is ignored, unless its name is nearly a field's.
     """
     _refuse_misspelt(configuration)
     given = {field: configuration[field] for field in Field if not _is_empty(field, configuration.get(field))}
@@ -232,7 +232,7 @@ def _read_moment(field: Field, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
-            # Overflows where only its zone lets a moment be of the years 1 to 9999.
+            # Overflows if the moment is in the years 1 to 9999 in its own zone only.
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass

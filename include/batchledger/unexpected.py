@@ -1,6 +1,6 @@
-"""The edge of a process: an error that nobody foresaw ends as one sentence, with its trace in a file of its own.
+"""The edge of a process: an unforeseen error ends as one sentence, with its trace in a file of its own.
 
-The sentence tells what kind of an error it was and where, never its text: that may hold a record or a secret. The file
+The sentence says what kind of error it was and where, never its text: that may hold a record or a secret. The file
 has the text, and only its owner can read it. Standard library only.
 """
 
@@ -42,7 +42,7 @@ def _place(error: BaseException) -> str:
 
 
 def _write_trace(error: BaseException, what: str, folders: Sequence[Path]) -> Path | None:
-    """Return the file, which nobody but its owner can read; None when no folder takes one."""
+    """Return the file, which only its owner can read; None when no folder takes one."""
     now = datetime.now(UTC)
     text = "".join([f"{now.isoformat()} {what}, Python {sys.version}\n", *traceback.format_exception(error)])
     for folder in folders:

@@ -99,14 +99,15 @@ class Finding:
 class Verification:
     """The outcome of one proof: how much was looked at, what a person gave up (``accepted_loss``), and every finding.
 
-    ``offsets`` are those that are published now, each counted once however often it was published; ``taken_over`` are
-    those that were published by a batch before, counted as often.
+    ``offsets`` counts what is published now, each offset once however often it was published; ``taken_over`` counts
+    the offsets that an earlier batch had published, once for each time.
 
-    With ``mode`` upsert it is not proved that no row is missing: the target holds only the newest state of each key, so
-    a lost row cannot be told from one that was replaced or deleted. Nor is it of batches up to ``incomplete_until``, of
-    which the target may have removed rows by itself. What was lost there shows in numbers at most: of the ``accepted``
-    rows that nobody has replaced there are ``rows``; the newest batch that has brought some is ``newest_accepted``, and
-    the newest of which there is any is ``newest_found`` (0: none).
+    With ``mode`` upsert the proof does not show that no row is missing: the target holds only the newest state of each
+    key, so a lost row looks like one that was replaced or deleted. The same holds for batches up to
+    ``incomplete_until``, of which the target may have removed rows by itself. What was lost there shows in numbers at
+    most. The ledger accepted ``accepted`` rows that no later batch has replaced, and the target holds ``rows``. The
+    newest batch that has brought some is ``newest_accepted``, and the newest of which there is any is ``newest_found``
+    (0: none).
     """
 
     pipeline: str

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Who has to do something: only time, whoever has set the limit, or whoever owns the target and the records."""
+    """Who has to do something: only time, the person who set the limit, or the owner of target and records."""
 
     WEATHER = "weather"
     LIMIT = "limit"
@@ -50,10 +50,10 @@ LIMITS: Mapping[str, str] = {
 
 
 def find_cause(sqlstate: str | None, *, is_raised: bool = False) -> Cause:
-    """Return what an error with that code is about; None is one that the server did not send, as it was lost.
+    """Return what an error with that code is about; None is an error without a code, because the connection was lost.
 
     ``is_raised``: a function has raised it by itself, as with PL/pgSQL's ``raise``. It may carry any code, also that of
-    a shutdown; whoever wrote the function spoke of the rows, so it is a refusal.
+    a shutdown; its author meant the rows, so it is a refusal.
     """
     if sqlstate is None:
         return Cause.WEATHER

@@ -331,7 +331,7 @@ def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
 def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:
     """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step.
 
-    This process is at work on the batch meanwhile, not the job: that of a process which was killed is taken over.
+    This process is at work on the batch meanwhile, not the job: if it is killed, its batch is taken over.
     """
     from airflow.exceptions import AirflowException
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

@@ -222,9 +222,9 @@ def next_offsets(warehouse: Warehouse) -> dict[TopicPartition, int]:
 
 
 def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
-    """Let a second attempt, of another run, come as far as the first one has; return what that one is told then.
+    """Let a second attempt, of another run, come as far as the first one has; return the error of the first one.
 
-    In the same state, so that the number of the attempt alone tells them apart.
+    Both are in the same state, so that the number of the attempt alone tells them apart.
     """
     state = warehouse.ledger.load_batch(attempt.batch.batch_id).state
     if state is BatchState.PLANNED:

@@ -69,7 +69,7 @@ def two(warehouse_dsn: str) -> Iterator[tuple[PostgresWarehouse, PostgresWarehou
 
 
 def move(first: PostgresWarehouse, second: PostgresWarehouse) -> None:
-    """Let both tables have been in another cluster, where the second one had the oid that the first one has now."""
+    """Let both tables have been in another cluster: there the second one had the oid that the first one has now."""
     oid = target_of(first).identity.rpartition("/")[2]
     with psycopg.connect(first.dsn) as connection:
         for pipeline, was in ((first.pipeline, f"7/5/{oid}1"), (second.pipeline, f"7/5/{oid}")):

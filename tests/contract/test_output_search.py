@@ -1,6 +1,6 @@
 """What became of a batch when the group does not say so: said beforehand, else the topic is searched, and that is kept.
 
-Whatever others write to the topic meanwhile, and whoever goes for the same commit at the same time.
+This holds while others write to the topic, and while other processes ask for the same commit.
 """
 
 import logging
@@ -42,7 +42,7 @@ def announced(output: Output, batch_id: int = 1, lane: Lane = Lane.LIVE) -> Atte
 
 
 def searched_offsets(caplog: pytest.LogCaptureFixture) -> list[int]:
-    """How many offsets each search had before it, as it told."""
+    """How many offsets each search had before it, as its log says."""
     found = re.findall(r"is searched for in ([\d,]+) offsets", caplog.text)
     return [int(each.replace(",", "")) for each in found]
 
@@ -121,7 +121,7 @@ def test_topic_is_searched_when_the_offsets_of_the_group_are_lost_and_what_was_f
         output.forget_offsets()
         assert output.topic().find_commit(attempt) is None
         assert output.find_out(attempt) is is_committed
-        # By whoever asks next, too.
+        # The next attempt that asks finds it, too.
         assert output.find_out(replace(attempt, number=2)) is is_committed
     assert len(searched_offsets(caplog)) == 2
     assert "batch 1" in caplog.messages[1]
@@ -144,7 +144,7 @@ def test_search_begins_where_the_topic_ended_when_the_commit_was_announced(
 
 
 def test_batch_is_found_whatever_the_clocks_say(output: Output) -> None:
-    """Announced by a database whose clock is far ahead of whoever stamps the records."""
+    """The clock of the database that announces is far ahead of the clock that stamps the records."""
     attempt = announced(output)
     later = replace(attempt.batch, planned_at=datetime.now(UTC) + timedelta(hours=2))
     attempt = replace(attempt, batch=later)

@@ -71,8 +71,8 @@ def test_nobody_is_at_work_on_a_batch_that_was_only_planned(ground: Ground) -> N
 
 
 def test_run_at_work_is_found_with_its_name_and_machine_and_others_are_shown_it(ground: Ground) -> None:
-    with ground.presences.hold(ground.batch_id, "first", PATIENCE) as nobody:
-        assert nobody is None
+    with ground.presences.hold(ground.batch_id, "first", PATIENCE) as before:
+        assert before is None
         found = ground.presences.find(ground.batch_id)
         assert found is not None
         assert (found.run, found.is_held, found.is_handed_on) == ("first", True, False)
@@ -137,7 +137,7 @@ def test_without_patience_everybody_begins(ground: Ground) -> None:
 
 
 def test_batch_can_be_published_while_its_run_is_present(ground: Ground) -> None:
-    """No lock of the batch is in the way, nor in that of a sign of life."""
+    """No lock of the batch is in the way of the publication, nor of a sign of life."""
     with ground.presences.hold(ground.batch_id, "run", Patience(stalled_seconds=0.6)):
         attempt = ground.ledger.open_attempt(ground.batch_id, "run")
         assert isinstance(attempt, Attempt)
@@ -271,7 +271,7 @@ def test_of_many_that_come_at_once_one_is_at_work(warehouse_dsn: str) -> None:
 
 
 def test_statement_of_a_killed_publication_ends_with_its_process(warehouse_dsn: str) -> None:
-    """Otherwise whoever takes over waits for as long as the insertion of a large batch takes, or gives up."""
+    """Otherwise the run that takes over waits for as long as the insertion of a large batch takes, or gives up."""
     ledger = PostgresLedger(warehouse_dsn)
     attempt = ledger.open_attempt(plan_batch(ledger), "killed")
     ours, theirs = fork_server().Pipe()

@@ -120,7 +120,7 @@ def publish(story: Story, *records: Record) -> Attempt:
 @pytest.mark.parametrize(
     ("timing", "record", "ignored"),
     [
-        # Also where the key is there, PostgreSQL is about to insert first.
+        # Even if the key is there, PostgreSQL is about to insert first.
         ("before insert on {t}", Record("UA", 7), 2),
         ("before update on {t}", Record("AA", 7), 2),
         ("before delete on {t}", Record("AA", None), 1),

@@ -136,7 +136,7 @@ def test_replay_that_takes_offsets_over_has_their_times_from_then_on(warehouse: 
 
 
 def test_times_that_nobody_has_noted_are_unknown_until_somebody_does(warehouse: Warehouse) -> None:
-    """As those of what was published before the migration."""
+    """The times of what was published before the migration are like these."""
     attempt = life.stage(warehouse, life.store(warehouse, FIRST, OTHER))
     life_of = [Balance(FIRST, accepted=3), Balance(OTHER, accepted=2)]
     warehouse.ledger.record_audit(attempt, life_of, [life.PASSED])

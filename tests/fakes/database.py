@@ -204,7 +204,7 @@ class MemoryDatabase:
     """Rows of staging writers that are open; of a database in operation, not of what is stored."""
     presences: dict[int, StoredPresence] = field(default_factory=dict)
     sessions: set[object] = field(default_factory=set)
-    """Of the processes that are present at a batch."""
+    """The sessions of the processes that are present at a batch."""
     _writer: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager

@@ -25,7 +25,7 @@ SCHEMA = ", ".join(f"{name} {type_}" for type_, name in NAME_BY_TYPE.items())
 
 LATE = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 ANY_TIME = {**dict.fromkeys(LATE, str(2**63 - 1)), "retention.ms": "-1"}
-"""The settings of a topic that takes what brokers take that are older, or are told to: records of any timestamp."""
+"""The settings of a topic that takes records of any timestamp, as older brokers do, and others if they are set so."""
 
 
 def value_of(meaning: Meaning, also: str = "") -> bytes:

@@ -1,4 +1,4 @@
-"""Quarantine is not a drain, on real services: what nobody can decode is told, and no topic is emptied into it."""
+"""Quarantine is not a drain, on real services: a batch says what does not decode, and no topic is emptied into it."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The two worlds that the machine runs in. Kafka is in memory in both; the database is in memory or PostgreSQL.
 
-Everybody begins at once, whoever is alive: what is published must not depend on who leaves a batch to whom.
+Every run begins at once, even if another one is alive: what is published must not depend on who leaves a batch to whom.
 """
 
 from collections.abc import Callable

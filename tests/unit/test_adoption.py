@@ -105,7 +105,7 @@ def test_target_that_lacks_rows_is_refused_with_what_differs(world: World, kept:
 def test_target_that_is_updated_by_key_is_refused_when_it_is_empty_and_adopted_with_a_warning_otherwise() -> None:
     world = restored(World(upsert=Upsert(("message_id",))))
     whole = adopt(world, rehearse(world.process()))
-    assert re.search("not proved is that orders lacks no row: it holds 10 of the 10", whole.warning)
+    assert re.search("the proof does not show that orders lacks no row: it holds 10 of the 10", whole.warning)
     take_rows(world, 0)
     with pytest.raises(DecisionRefusedError, match="holds no row of the 10 that the ledger accepted"):
         adopt(world)
@@ -119,7 +119,7 @@ def test_target_by_key_that_is_older_than_the_ledger_is_told_by_its_newest_batch
         run_batch.run_once(world.process(), run)
     world.replace_target("restored")
     take_rows(world, 10)
-    assert "The newest batch with a row there is 1, of those with rows in the ledger it is 2" in adopt(world).warning
+    assert "The newest batch with a row there is 1, the newest with rows in the ledger is 2" in adopt(world).warning
 
 
 def test_target_that_is_not_there_cannot_be_adopted(world: World) -> None:

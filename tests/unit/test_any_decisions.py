@@ -36,7 +36,7 @@ class Decisions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = type(self).make_world()
-        # Every rule is a run of its own that nobody waits for.
+        # Every rule is a run of its own, and no other run waits for it.
         self.world.patience = NO_PATIENCE
         self.world.broker.create_topic("orders", len(PARTITIONS))
         self.runs = 0

@@ -19,7 +19,7 @@ case "$1" in install) printf '#!/bin/sh\\necho Chromium 150\\n' > {folder}/chrom
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder that is all of the PATH but a shell, on a machine where Playwright has no browser and can fetch none."""
+    """A folder that is all of the PATH but a shell. Playwright has no browser on this machine and can fetch none."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "chmod"):
@@ -33,7 +33,7 @@ def put(folder: Path, name: str, text: str) -> None:
 
 
 def prepare(machine: Path, *, is_root: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run what ``make test`` runs first, as root or not, whoever runs this test."""
+    """Run what ``make test`` runs first, as root or not, under any user."""
     user = f"import os, sys; os.geteuid = lambda: {0 if is_root else 1000}; "
     program = f"{user}from tests.browsers import main; sys.exit(main())"
     environment = {

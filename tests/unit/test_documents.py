@@ -1,4 +1,4 @@
-"""Whatever lies in the folder of pipeline files is read at a bounded cost, and refused without quoting its text."""
+"""Each file in the folder of pipeline files is read at a bounded cost, and refused without quoting its text."""
 
 import json
 import os

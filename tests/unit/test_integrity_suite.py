@@ -99,7 +99,7 @@ FAULTS = {
         ),
         (
             "too many of the records would be quarantined: 180; 60.0% of 300, while quarantine.max_share is 0.5. "
-            "Correct source.schema, or the producer; where so many are to be expected, raise that share. Kinds of "
+            "Correct source.schema, or the producer; if so many are to be expected, raise that share. Kinds of "
             "error: 1"
         ),
     ),

@@ -58,7 +58,7 @@ def outcome(decoded: Decoded, offset: int, name: str) -> tuple[str | None, str |
 
 
 def expected(meaning: Meaning, name: str) -> tuple[str | None, str | None]:
-    """What the page says; the errors of columns are told with the name of the column."""
+    """What the page says; the errors of columns carry the name of the column."""
     if meaning.error is None:
         return meaning.value, None
     is_column = meaning.section == "The values of a column"

@@ -33,7 +33,7 @@ def search(within: OffsetRange, span: TimeSpan, *records: tuple[int, int | None]
 def test_record_is_at_or_after_a_moment_when_its_timestamp_is_at_or_after_the_millisecond(
     timestamp_ms: int, apart: timedelta
 ) -> None:
-    """S127: also between two milliseconds, and where a float of seconds is one too small."""
+    """S127: also between two milliseconds, and if a float of seconds is one too small."""
     written_at = EPOCH + timedelta(milliseconds=timestamp_ms)
     for moment in (written_at, written_at + apart, written_at + apart % timedelta(milliseconds=2)):
         assert (written_at >= moment) == (timestamp_ms >= to_milliseconds(moment))
@@ -86,7 +86,7 @@ def test_offsets_without_a_record_at_the_ends_of_a_range_go_with_their_neighbour
 def test_stretch_reaches_from_the_first_record_of_the_span_to_the_last_and_tells_who_comes_along(
     records: list[tuple[int | None] | None],
 ) -> None:
-    """``records`` are those of each offset, None where an offset shows none."""
+    """``records`` has the record of each offset, None if an offset shows none."""
     shown = [(offset, each[0]) for offset, each in enumerate(records) if each is not None]
     found = search(OffsetRange(ORDERS, 0, len(records)), TENS, *shown)
     wanted = [offset for offset, stamp in shown if stamp in TENS]

@@ -1,4 +1,4 @@
-"""A window of time means the records of that time, whatever their order in the log; backfills part the log instead."""
+"""A window of time means the records of that time, in any order of the log; backfills part the log instead."""
 
 import logging
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ class Log:
         return world
 
     def find(self, window: Window, *kinds: str) -> list[OffsetRange]:
-        """Where records of these kinds lie that were written in the window and published."""
+        """The offsets of records of these kinds that were written in the window and published."""
         return [
             OffsetRange(ORDERS_0, offset, offset + 1)
             for offset, each in enumerate(self.written[: self.published])

@@ -1,6 +1,6 @@
 """docs/scenarios.md is true: what it names exists and cites its scenario, what tests cite is in it, no row is empty.
 
-And no page names what does not exist, or speaks of what is missing in words that nobody finds again once it is there.
+And no page names what does not exist, or says of something that it is not there yet: such words go stale unnoticed.
 """
 
 import ast
@@ -84,7 +84,7 @@ PAGES = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")]
     if path.name != "CHANGELOG.md"
 )
-# Names of files that are examples, and those of Airflow's own.
+# Names of files that are examples, and of Airflow's own files.
 EXAMPLES = {
     "NNNN-title.md", "0002_name.sql", "utils.py", "orders.yaml", "table.md", "taskinstance.py", "backfill.py",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""No error ends as a stack trace on a terminal: whatever nobody foresaw is one sentence, and a private file."""
+"""No error ends as a stack trace on a terminal: an unforeseen error is one sentence, and a private file."""
 
 import importlib.util
 import os
@@ -79,7 +79,7 @@ def test_what_is_no_surprise_leaves_no_file(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_ends_as_a_trace(command: str, tmp_path: Path) -> None:
-    """Where the services write lies a file that says nothing of them: each command meets it first of all."""
+    """In the folder of the services lies a file that says nothing of them: each command meets it first of all."""
     (tmp_path / "stack.json").write_text("{")
     environment = {**os.environ, "BATCHLEDGER_LOCAL": str(tmp_path)}
     done = run_command((command,), environment)

@@ -136,6 +136,6 @@ def _annotate_quarantine(check: CheckResult, facts: BatchFacts, limit: Quarantin
     kinds = {each.error: each.records for each in facts.quarantine.most_frequent}
     return check.with_observed(kinds=facts.quarantine.kinds, most_frequent=kinds).with_note(
         f"{share:.1%} of {facts.records:,}, while quarantine.max_share is {limit.max_share:g}. Correct source.schema, "
-        "or the producer; where so many are to be expected, raise that share. Kinds of error: "
+        "or the producer; if so many are to be expected, raise that share. Kinds of error: "
         f"{facts.quarantine.kinds:,}"
     )

@@ -1,4 +1,4 @@
-"""Many JSON records at once into Arrow columns, where pyarrow's parser surely gives what ``docs/meaning.md`` says.
+"""Many JSON records at once into Arrow columns, if pyarrow's parser surely gives what ``docs/meaning.md`` says.
 
 ``objects`` and ``meaning`` read one record after the other, which costs several times as much. Here the values of a
 block are parsed as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
@@ -137,8 +137,8 @@ class BlockDecoder:
         """Refuse decimals that may have become others, and texts that are no numbers of JSON, of which some are taken.
 
         The parser does not look whether a number still fits when it is written with the digits of the scale: beyond 38
-        digits it wraps, and far below the last one it is 0. So all of them are parsed once more, as doubles to be
-        compared with; where they are texts, by a form that can do neither.
+        digits it wraps, and far below the last one it is 0. So all of them are parsed once more, as doubles to compare
+        with; if they are texts, by a form that can do neither.
         """
         if not self._decimals:
             return
@@ -157,7 +157,7 @@ class BlockDecoder:
 
     @cached_property
     def _decimals(self) -> Mapping[str, int]:
-        """By the name of a decimal column, for how many digits there is room beside those of its scale, less one."""
+        """For each decimal column, by its name: for how many digits before the point there is room, less one."""
         return {
             column.name: _MOST_DIGITS - decimal_size(column.type)[1] - 1
             for column in self.columns

@@ -45,7 +45,7 @@ class Decoded:
 class RecordDecoder:
     """Decodes batches of records, with the columns of ``quarantine.RECORD_SCHEMA``; pickled to the executors.
 
-    ``key`` names the columns that a tombstone takes from the record's key, where tombstones delete.
+    ``key`` names the columns that a tombstone takes from the record's key, if tombstones delete.
     """
 
     columns: tuple[Column, ...]
@@ -54,7 +54,7 @@ class RecordDecoder:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The fields of a row: the declared columns, where the record lies, and whether it deletes its key."""
+        """The fields of a row: the declared columns, the record's place, and whether it deletes its key."""
         fields = [*arrow_schema(self.columns), *zip(PROVENANCE_COLUMNS, _PROVENANCE_TYPES, strict=True)]
         if self.tombstones is TombstonePolicy.DELETE:
             fields.append((DELETED_COLUMN, pa.bool_()))
@@ -110,7 +110,7 @@ class RecordDecoder:
                 raise UnfitError(NO_VALUE)
 
     def _join(self, columns: Sequence[pa.Array], records: pa.RecordBatch, is_deleted: np.ndarray) -> pa.RecordBatch:
-        """Return decoded columns beside where their records lie."""
+        """Return decoded columns beside the places of their records."""
         places = [records[name.removeprefix("_")] for name in PROVENANCE_COLUMNS[:3]]
         deleted = [pa.array(is_deleted)] if self.tombstones is TombstonePolicy.DELETE else []
         return pa.RecordBatch.from_arrays(

@@ -136,7 +136,7 @@ def _read_boolean(column: Column, token: bytes) -> bool:
 
 
 def _read_integer(column: Column, bound: int, token: bytes) -> int:
-    """``bound`` is 2 to the power of the bits that are not the sign."""
+    """``bound`` is 2 to the power of the number of bits beside the sign."""
     number = _whole_number(column, token)
     if not -bound <= number < bound:
         raise _unfit(column, "a number beyond its range")
@@ -191,7 +191,7 @@ def _nearest_double(column: Column, token: bytes) -> float:
 
 
 def _as_written(column: Column, token: bytes, value: float, largest_exact: int) -> float:
-    """Refuse a whole number whose digits are not those of the value: it was an identifier or an amount, no measure.
+    """Refuse a whole number if the value has other digits: the number was an identifier or an amount, no measure.
 
     Example: 9007199254740993 would become 9007199254740992; 12345678901234567000 is as many digits of a double as
     JavaScript writes, and stays.
@@ -224,7 +224,7 @@ def _read_decimal(column: Column, precision: int, scale: int, token: bytes) -> D
 def _shortest(text: str) -> tuple[int, tuple[int, ...], int]:
     """Return sign, digits and exponent of a number, without zeros at the end; no digits for 0.
 
-    Its exponent may be beyond all that ``Decimal`` takes, so that one is no part of what is parsed.
+    The exponent may be beyond all that ``Decimal`` takes, so ``Decimal`` does not parse it.
     """
     mantissa, _, power = text.lower().partition("e")
     sign, digits, fraction = Decimal(mantissa).as_tuple()
@@ -292,7 +292,7 @@ def decode_base64(column: Column, text: str) -> bytes:
         found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         found = None
-    # Otherwise bits behind the last byte, which nobody may have meant, would be lost.
+    # Otherwise bits behind the last byte would be lost without a word.
     if found is None or base64.b64encode(found).decode() != text:
         raise _unfit(column, "a text that is not base64")
     return found

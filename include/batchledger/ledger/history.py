@@ -63,7 +63,7 @@ class AttemptRecord:
 
     @property
     def failure(self) -> str | None:
-        """The error of one of its steps, with the step."""
+        """The error of a step, with the name of the step."""
         return None if self.error is None else f"{self.failed_step} step: {self.error}"
 
 

@@ -241,9 +241,9 @@ class PostgresPublication:
 
 
 def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:
-    """Record how an attempt ended, unless it had ended before; publishing ends it whatever came before.
+    """Record how an attempt ended, unless it had ended before; publishing ends it in any case.
 
-    What a step of it had failed with is told only of one that was superseded.
+    The error of a failed step stays only if the attempt was superseded.
     """
     cursor.execute(
         "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %(outcome)s "
@@ -301,7 +301,7 @@ def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
     are handed on in the order of asking; a row goes to whoever asks first once it is free.
     """
     await_publications(cursor)
-    # The statement of a process that was killed would run to its end, and whoever takes over would wait for its locks.
+    # The statement of a killed process would run to its end, and the run that takes over would wait for its locks.
     cursor.execute("select set_config('client_connection_check_interval', '1s', true) where version() ~* 'linux'")
     for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
         name = f"batchledger {line} of {batch.pipeline}"

@@ -1,4 +1,4 @@
-"""When the records of published ranges were written: looked up for windows of time, and noted where it was unknown."""
+"""When the records of published ranges were written: looked up for windows of time, and noted if it was unknown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

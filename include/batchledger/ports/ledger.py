@@ -100,8 +100,8 @@ class Ledger(Protocol):
     def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
         """Return what published batches hold that may have records of the span, in the order of offsets.
 
-        These are held offsets of ranges whose times meet the span, have not been noted though there are records, or
-        leave out records that have no timestamp; and those of every range of which something is held ``within``.
+        These are the held offsets of ranges whose times meet the span, have not been noted though there are records, or
+        leave out records without a timestamp; and of every range of which something is held ``within``.
         """
 
     def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:

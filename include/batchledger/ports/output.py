@@ -77,7 +77,7 @@ class OutputTopic(Protocol):
         """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
 
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
-        """See that ``find_commit`` will know what to say, and return where each partition ends, for ``search_commit``.
+        """See that ``find_commit`` will have an answer, and return the end of each partition, for ``search_commit``.
 
         To be called before the commit is announced: what is committed then lies behind these ends.
         """
@@ -85,13 +85,13 @@ class OutputTopic(Protocol):
     def find_commit(self, attempt: Attempt) -> bool | None:
         """Return whether an attempt of the batch has been committed; what has not been never will be.
 
-        None when the cluster has forgotten where the answer was kept: ``search_commit`` has to be called before. Takes
-        the time of some requests. Only the latest batch of its lane may be asked for. Raises TargetRefusedError when
-        somebody else has written to where the answer is kept.
+        None when the cluster has forgotten the offsets in which the answer was kept: ``search_commit`` has to be called
+        before. Takes the time of some requests. Only the latest batch of its lane may be asked for. Raises
+        TargetRefusedError when somebody else has written to the group that keeps the answer.
         """
 
     def search_commit(self, attempt: Attempt) -> None:
-        """Find out from the topic's records what ``find_commit`` cannot tell, and note it where that one looks.
+        """Find out from the topic's records what ``find_commit`` cannot tell, and note it for ``find_commit``.
 
         Reads what was written since the batch was announced, however much that is, so no transaction may wait for it.
         Raises FencedError when somebody else keeps beginning to write, and ServiceUnavailableError also while an open
@@ -101,5 +101,5 @@ class OutputTopic(Protocol):
     def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
         """Return what the topic holds, by batch id and source partition.
 
-        ``within`` are ranges of source offsets that do not overlap: only records of theirs are counted.
+        ``within`` are ranges of source offsets that do not overlap: only their records are counted.
         """

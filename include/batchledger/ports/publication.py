@@ -94,7 +94,7 @@ class Publication(Protocol):
     def announce(self, ends: Sequence[int] = ()) -> None:
         """Let the batch be ``committing``: the sink is about to commit it by itself, and is asked from now on (I9).
 
-        ``ends`` become its ``announced_ends``, unless there are some from before: whoever has announced it then may
+        ``ends`` become its ``announced_ends``, unless there are some from before: the run that announced it then may
         have slept since.
         """
 

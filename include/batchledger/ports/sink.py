@@ -122,7 +122,7 @@ class Sink(Protocol):
         """Raise TargetChangedError unless the target is the pipeline's, which has one once the publication is over."""
 
     def find_target(self) -> Target | None:
-        """Return the target as it is now, whoever's it is; None when there is none."""
+        """Return the target as it is now, the pipeline's or another one's; None when there is none."""
 
     def check(self, publication: Publication) -> None:
         """Raise what ``publish`` would raise now, and leave nothing of it behind."""
@@ -153,16 +153,16 @@ class Sink(Protocol):
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
         """See that the sink, which ``commits_itself``, can be asked for a commit that is about to be announced.
 
-        Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty where that is
+        Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty if that is
         nothing.
         """
 
     def find_commit(self, attempt: Attempt) -> bool | None:
         """Say whether the sink, which ``commits_itself``, has committed the attempt (I9).
 
-        Whoever is still about to commit it cannot do so any more, once this returns (I4). None when that cannot be told
-        without ``search_commit``; takes so little time that a transaction may wait for it. Raises
-        ServiceUnavailableError when the sink cannot be asked.
+        Once this returns, a process that is still about to commit it cannot do so any more (I4). None when the answer
+        needs ``search_commit``. Takes so little time that a transaction may wait for it. Raises ServiceUnavailableError
+        when the sink cannot be asked.
         """
 
     def search_commit(self, attempt: Attempt) -> None:

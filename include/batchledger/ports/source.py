@@ -27,7 +27,7 @@ class SourceLog(Protocol):
         """Return the first offset whose timestamp is at or after ``at``; absent when there is none."""
 
     def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
-        """Look through the committed records of the ranges for those of the span; one answer a range, in their order.
+        """Look through the committed records of the ranges for records of the span; one answer a range, in their order.
 
         The ranges are disjoint, lie between log start and readable end, and are read whole: as much as reading them
         costs without decoding. Takes as long as ``look_into`` at most, and raises ServiceUnavailableError as it does.

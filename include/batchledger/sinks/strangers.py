@@ -1,10 +1,10 @@
 """Rows that a table holds at or behind a pipeline's position although no batch of the ledger has written them there.
 
-A ledger that was restored from an older backup than the table beside it would append them once more. Rows that are
+If a ledger was restored from an older backup than the table beside it, it would append them once more. Rows that are
 applied by key need no such care: what is applied again changes nothing.
 
-The table is looked through once for each ledger, not for each batch: a ledger that was restored since can be told by
-where its own tables lie.
+The table is looked through once for each ledger, not for each batch: the place of the ledger's own tables shows whether
+it was restored since.
 
 Known limit: a ledger whose rows were deleted and written anew, into the same tables without emptying them by truncate,
 looks as it did before.

@@ -15,9 +15,9 @@ from batchledger.refusals import target_changed, target_owned
 def require_own(cursor: psycopg.Cursor[Any], pipeline: str, name: str, identity: str | None, home: str = "") -> None:
     """Raise TargetChangedError unless the target is the pipeline's, or no pipeline has published to it yet.
 
-    ``identity`` is None where there is no target. A target whose identity begins with ``home`` is told by its identity
-    alone. Of a pipeline whose target was elsewhere it is told by its name: that one was restored or moved together
-    with the ledger, and waits for ``adopt-target``.
+    ``identity`` is None if there is no target. A target whose identity begins with ``home`` is recognised by its
+    identity alone. If a pipeline's target was elsewhere, it is recognised by its name: it was restored or moved
+    together with the ledger, and waits for ``adopt-target``.
     """
     cursor.execute("select name, target, target_identity from batchledger.pipeline where target is not null")
     known = {pipeline: Target(target, identity) for pipeline, target, identity in cursor}

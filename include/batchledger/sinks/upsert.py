@@ -66,7 +66,7 @@ class PostgresUpsert:
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
-        Those are left out whose state the target does not show, although no statement has failed.
+        The count leaves out rows whose state the target does not show, although no statement has failed.
 
         Raises KeyConflictError when a key is null, or comes from partitions whose offsets do not order.
         """
@@ -83,7 +83,7 @@ class PostgresUpsert:
         return accepted - self._count_ignored(cursor, parts)
 
     def _count_ignored(self, cursor: psycopg.Cursor[Any], parts: Mapping[str, sql.Composable]) -> int:
-        """Look only where something may swallow rows: it takes as long as a change."""
+        """Look only if something may swallow rows: it takes as long as a change."""
         if not find_swallowers(cursor, self.target):
             return 0
         cursor.execute(read_sql("count_ignored").format(**parts))

@@ -70,7 +70,7 @@ class Home:
 
 
 def local_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the services of the checkout write; it need not exist."""
+    """The folder in which the services of the checkout write; it need not exist."""
     return Path(environ.get("BATCHLEDGER_LOCAL", _root() / ".local")).resolve()
 
 

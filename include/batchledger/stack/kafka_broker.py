@@ -21,7 +21,7 @@ rootLogger.level = warn
 rootLogger.appenderRef.stdout.ref = stdout
 logger.server.name = kafka.server
 logger.server.level = error
-# What a broker that was killed does before it answers, which may take minutes: how far it is shows that it works.
+# A broker that was killed reads its log before it answers, which may take minutes. Its progress shows that it works.
 logger.recovery.name = org.apache.kafka.storage.internals.log.LogLoader
 logger.recovery.level = info
 logger.logs.name = kafka.log.LogManager

@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.2
 
 Step = Callable[[threading.Event], None]
 Progress = Callable[[str, str], None]
-"""Is told the name of a step and what has become of it: ``starting``, ``ready``, or a sentence about what it waits for.
+"""Takes the name of a step and what has become of it: ``starting``, ``ready``, or a sentence about what it waits for.
 
 Called from several threads.
 """

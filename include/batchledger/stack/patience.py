@@ -13,7 +13,7 @@ _TELL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Patience:
-    """A start that is waited for. ``heard`` is whatever changes while the service works, such as the size of its log.
+    """A start that is waited for. ``heard`` is what changes while the service works, such as the size of its log.
 
     Example: with 60 s of patience, a service that began at 0 and was heard last at 50 is given up after 110.
     """
@@ -42,5 +42,5 @@ class Patience:
         return now - self.told_at >= _TELL_SECONDS
 
     def tell(self, now: float) -> Self:
-        """Return what is known after a person was told."""
+        """Return what is known once a person has the message."""
         return replace(self, told_at=now)

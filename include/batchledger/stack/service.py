@@ -12,7 +12,7 @@ from batchledger.stack.processes import Launch, Record
 class Service:
     """One long-running process. ``prepare`` writes its files and says how to start it; it is harmless to repeat.
 
-    It is given up when it has said nothing for ``silence_seconds`` and does not get healthy.
+    The service is given up when it has said nothing for ``silence_seconds`` and does not get healthy.
 
     ``ports`` are the names of the ports that it listens on, the first one is the one that users meet. ``is_healthy``
     answers within seconds, and raises nothing for a service that does not answer.

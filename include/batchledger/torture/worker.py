@@ -201,7 +201,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     published: list[int] = []
     pipeline = load_pipeline(order.pipeline)
     try:
-        # Everybody begins at once: what fencing keeps must not depend on who leaves a batch to whom.
+        # Every worker begins at once: what fencing keeps must not depend on who leaves a batch to whom.
         built = build_platform_without(order.without, pipeline, stop_at_gate)
         platform = dataclasses.replace(built, patience=NO_PATIENCE)
         if order.batch_id is not None:

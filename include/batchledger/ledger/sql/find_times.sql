@@ -1,6 +1,6 @@
--- What published batches hold that may have records of a span of time, with what is known of the times: those that meet
--- it, those that nobody has noted, those of records that have none, and whatever is held within the named ranges. Each
--- kind is found by an index of its own.
+-- The offsets of published batches that may have records of a span of time, with what is known of their times. These
+-- are ranges whose times meet the span, ranges without noted times, ranges with records without a timestamp, and all
+-- that is held within the named ranges. Each kind is found by an index of its own.
 with found as (
     select batch_id, topic, partition, offsets
     from batchledger.batch_range

@@ -1,5 +1,6 @@
--- One partial index a lane. Attempts are counted back to the newest one that came to a result; one that is at work has
--- no outcome yet, and has failed where one of its steps has left an error. An attempt that has taken a batch again says nothing of it until it was judged.
+-- One partial index a lane. Attempts are counted back to the newest one that came to a result. An attempt at work has
+-- no outcome yet; it has failed if one of its steps has left an error. An attempt that has taken a batch again has no
+-- result until it was judged.
 with open_batch as (
     select batch_id, attempt from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and state not in ('published', 'discarded')

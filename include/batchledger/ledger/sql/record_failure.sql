@@ -1,4 +1,4 @@
--- Nobody goes on with an attempt that could not stage; a later step may be repeated, and keeps its newest error.
+-- An attempt that could not stage is over; a later step may be repeated, and keeps its newest error.
 update batchledger.attempt
 set error = %(error)s, failed_step = %(step)s,
     ended_at = case when %(step)s = 'stage' then clock_timestamp() end,

@@ -1,4 +1,4 @@
--- Times that nobody has looked at stay as they are: an audit may have noted them before.
+-- Times that were not looked at stay as they are: an audit may have noted them before.
 update batchledger.batch_range r
 set accepted = b.accepted, duplicates = b.duplicates, quarantined = b.quarantined, tombstones = b.tombstones,
     filtered = b.filtered, aborted = b.aborted, markers = b.markers, compacted = b.compacted,

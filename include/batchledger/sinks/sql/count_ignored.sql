@@ -1,5 +1,5 @@
--- The newest records of their keys whose state is not in the target after it was told: no row of that version or a newer
--- one, or a row that should be gone.
+-- The newest records of their keys whose state the target does not show after the change: no row of that version or a
+-- newer one, or a row that should be gone.
 select count(*)
 from batchledger_last l
 where case when l._is_deleted then exists (

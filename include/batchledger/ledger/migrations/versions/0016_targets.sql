@@ -1,6 +1,7 @@
--- An oid is unique within one database only. In a restored one a table may have the oid that another pipeline's had, so
--- that the oid alone says that it is the other's. A table that is not there under the name and oid that are stored keeps
--- what it has, and is refused until a person adopts it: the ledger was restored before it was migrated.
+-- An oid is unique within one database only. In a restored database a table may have the oid that another pipeline's
+-- table had, and the oid alone would say that it is the other pipeline's. If there is no table of the stored name and
+-- oid, the pipeline keeps what it has, and is refused until a person adopts the table: the ledger was restored before
+-- it was migrated.
 
 update batchledger.pipeline p
 set target_identity = format('%s/%s/%s', s.system_identifier, d.oid, c.oid)

@@ -1,4 +1,4 @@
--- When the records of a range were written, so that a window of time finds them whatever their order in the log.
+-- When the records of a range were written, so that a window of time finds them in any order of the log.
 
 alter table batchledger.batch_range
     add column timestamps  int8range,

@@ -1,5 +1,6 @@
--- How many records of each kind of error a pipeline has in quarantine, kept by the database whoever adds or removes them:
--- a page that is looked at every few seconds cannot count millions of records, nor can each run.
+-- How many records of each kind of error a pipeline has in quarantine. The database keeps these numbers itself, with
+-- every change of the table: a page that is looked at every few seconds cannot count millions of records, nor can each
+-- run.
 
 create table batchledger.quarantine_kind (
     pipeline      text not null references batchledger.pipeline,

@@ -1,4 +1,4 @@
-"""Where an output topic ended when a commit was announced; the statements are in the SQL file beside this one."""
+"""The ends of an output topic when a commit was announced; the statements are in the SQL file beside this one."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
--- What a batch commits to a topic lies behind the ends that the topic had when the commit was announced: whoever has to
--- search for it begins there, whatever others have written before, and whatever the clocks say.
+-- What a batch commits to a topic lies behind the ends that the topic had when the commit was announced. A search for
+-- it begins there: it needs neither what others wrote before, nor the clocks.
 
 alter table batchledger.batch add column announced_ends bigint[];
 comment on column batchledger.batch.announced_ends is
