@@ -20,6 +20,7 @@ FAILURES_TO_TELL = 2
 # Retention deletes whole segments, so the last quarter of its time is the time to act.
 EXPIRY_SHARE = 0.25
 CHECKS_TOLD = 20
+_QUARANTINE_STEPS = (1, 100, 10_000, 1_000_000)
 NAMES_IN_TITLE = 2
 
 _OF_LEDGER = frozenset(
@@ -92,7 +93,8 @@ def _explain_ends(stored: StoredFacts) -> Iterator[tuple[Key, str]]:
         elif kind == IncidentKind.CHECK_FAILED:
             yield each.key, _explain_check(*judged[each.key]) if each.key in judged else "not asked for any more"
         elif kind == IncidentKind.QUARANTINED:
-            yield each.key, "nothing is in quarantine any more"
+            left = stored.quarantine.records
+            yield each.key, f"{left:,} are left" if left else "nothing is in quarantine any more"
 
 
 def _explain_check(facts: BatchFacts, check: CheckResult) -> str:
@@ -153,11 +155,15 @@ def _of_publication(stored: StoredFacts) -> Iterator[Condition]:
 
 
 def _of_quarantine(content: QuarantineContent, pipeline: str) -> Iterator[Condition]:
-    """Find that records are in quarantine: one incident until the last one has left it, however many come meanwhile."""
-    if content.records:
-        command = f"batchledger quarantine list {pipeline}"
-        lines, kind = content.lines, IncidentKind.QUARANTINED
-        yield Condition(pipeline, kind, "", Severity.WARNING, content.title, lines, command)
+    """Find that records are in quarantine, and again when there are a hundred times as many.
+
+    One incident for each of ``_QUARANTINE_STEPS`` that is reached, until fewer are left.
+    """
+    command, kind = f"batchledger quarantine list {pipeline}", IncidentKind.QUARANTINED
+    for step in _QUARANTINE_STEPS:
+        if content.records >= step:
+            subject = "" if step == 1 else f"{step:,} or more"
+            yield Condition(pipeline, kind, subject, Severity.WARNING, content.title, content.lines, command)
 
 
 def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Condition]:

@@ -169,11 +169,13 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
 def split_ranges(ranges: Iterable[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
     """Yield the ranges, in order, in portions of at most so many offsets; a larger one is a portion of its own."""
     portion: list[OffsetRange] = []
+    taken = 0
     for each in ranges:
-        if portion and count_offsets(portion) + each.until - each.start > offsets:
+        if portion and taken + len(each) > offsets:
             yield portion
-            portion = []
+            portion, taken = [], 0
         portion.append(each)
+        taken += len(each)
     if portion:
         yield portion
 

@@ -1,4 +1,4 @@
-"""How a message quotes what somebody wrote: enough to find it, never all of a long text, no password of an address.
+"""How a message quotes what somebody wrote: enough to find it, never all of a long text, no password.
 
 The content of a file or a form may be huge, nested, or a secret in the wrong place; messages go to logs, to pages and
 to Airflow's database. Standard library only.
@@ -12,7 +12,8 @@ LONGEST_TEXT = 64
 """The name of an expectation is as long."""
 LONGEST_SENTENCE = 400
 _LARGEST_NUMBER = 2**64
-_LOGIN = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+# A password may hold any character, so what is hidden reaches to the last @.
+_SECRET = re.compile(r"(?<=//)\S+(?=@)|(?i:(?<=password)|(?<=passwd)|(?<=secret)|(?<=token))\s*[=:]\s*\S+")
 
 
 class _Short(Repr):
@@ -24,8 +25,8 @@ class _Short(Repr):
         self.maxlist = self.maxtuple = 4
 
     def repr_str(self, x: str, level: int) -> str:  # noqa: ARG002 (the library's signature)
-        """A text without the login of an address."""
-        shown = _LOGIN.sub("…", x[:LONGEST_SENTENCE])
+        """A text without the login of an address, and without what is called a password."""
+        shown = _SECRET.sub("…", x[:LONGEST_SENTENCE])
         return repr(shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…")
 
     def repr_int(self, x: int, level: int) -> str:

@@ -19,6 +19,7 @@ Worked example, ``orders[0]``, published as 0..3 and 3..6, with the timestamps 1
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import groupby
 
 from batchledger.batch import LogState
 from batchledger.errors import ReplayRefusedError
@@ -79,6 +80,7 @@ def find_candidates(
     """
     span = window.span
     is_interval = isinstance(window, Interval)
+    part_by_partition = {key: list(own) for key, own in groupby(sorted(part.ranges), key=lambda each: each.partition)}
     sure: list[OffsetRange] = []
     doubtful: list[OffsetRange] = []
     gone = []
@@ -95,7 +97,7 @@ def find_candidates(
                 gone.append(each.range)
         elif each.unseen:
             # What a transform dropped lies in the window's part of the log at least where timestamps are in order.
-            doubtful += intersect(readable, part.ranges)
+            doubtful += intersect(readable, part_by_partition.get(each.range.partition, ()))
     if is_interval:
         sure, doubtful = (find_gaps(part.ranges, within=each) for each in (sure, doubtful))
     unnoted = {each.range for each in published if each.times is None and each.range == each.whole}

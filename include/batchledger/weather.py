@@ -20,10 +20,8 @@ class Cause(StrEnum):
     REFUSAL = "refusal"
 
 
-WEATHER_CLASSES: Mapping[str, str] = {
-    "08": "the connection failed; a pooler that has lost its server, or waits for it too long, says 08P01",
-    "58": "the machine of the server: an I/O error, a file that is not there",
-}
+CONNECTION_CLASS = "08"
+"""The connection failed; a pooler that has lost its server, or waits for it too long, says 08P01."""
 WEATHER: Mapping[str, str] = {
     "25006": "the transaction is read-only: after a failover it reached a replica, or a full disk made the server so",
     "25P03": "the process was paused inside a transaction, which was ended for it",
@@ -33,17 +31,19 @@ WEATHER: Mapping[str, str] = {
     "40P01": "two transactions waited for each other",
     "53000": "something that the server needs is used up",
     "53100": "the disk is full",
-    "53200": "memory, or the table of locks, is used up",
     "53300": "all connections are taken",
     "55P03": "a lock was waited for too long",
     "57P01": "the server is shut down, or a person has ended the session",
     "57P02": "another session has crashed, and the server starts again",
     "57P03": "the server is starting, recovering or going down",
     "57P05": "the session was idle for too long",
+    "58000": "the machine of the server failed",
+    "58030": "the machine of the server could not read or write",
     "HV00N": "the server behind a foreign table does not answer",
 }
 LIMITS: Mapping[str, str] = {
     "25P04": "transaction_timeout: a transaction that needs longer is ended each time",
+    "53200": "memory, or the table of locks (max_locks_per_transaction): what needs as much again ends again",
     "53400": "a limit of the configuration, such as temp_file_limit",
     "57014": "statement_timeout, or a person: which of the two the code does not tell, and none of ours sets it",
 }
@@ -59,6 +59,6 @@ def find_cause(sqlstate: str | None, *, is_raised: bool = False) -> Cause:
         return Cause.WEATHER
     if is_raised:
         return Cause.REFUSAL
-    if sqlstate in WEATHER or sqlstate[:2] in WEATHER_CLASSES:
+    if sqlstate in WEATHER or sqlstate.startswith(CONNECTION_CLASS):
         return Cause.WEATHER
     return Cause.LIMIT if sqlstate in LIMITS else Cause.REFUSAL

@@ -86,12 +86,14 @@ def test_type_may_change_as_long_as_no_key_is_remembered(warehouse: Warehouse) -
     assert life.publish(store, again) == 1
 
 
-def test_another_choice_of_columns_takes_the_place_of_the_old_one(warehouse: Warehouse) -> None:
+def test_another_choice_of_columns_is_another_key_and_the_old_one_stays_known(warehouse: Warehouse) -> None:
     store = warehouse.with_rules(BY_NUMBER)
     life.publish(store, stage(store, NARROW, 1))
     other = warehouse.with_rules(Deduplication(("message_id",), timedelta(days=30)))
     life.publish(other, stage(other, NARROW, 1))
     assert len(other.read_target()) == 2
+    with pytest.raises(ConfigurationError, match="number as whole numbers, now as decimals of scale 2"):
+        stage(store, MONEY, Decimal("1.00"))
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ class Tables:
     deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
     duplicates: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
     recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
-    key_types: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    key_types: dict[tuple[str, str, tuple[str, ...]], Mapping[str, str]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)

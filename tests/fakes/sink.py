@@ -189,11 +189,12 @@ class MemorySink:
         for name, (rule, owners) in rules.items():
             if rule is None:
                 continue
-            now, before = describe_types(rule.key, schema), tables.key_types.get((pipeline, name))
-            if before is not None and list(before) == list(now) and pipeline in owners:
+            now = describe_types(rule.key, schema)
+            before = tables.key_types.get((pipeline, name, tuple(now)))
+            if before is not None and pipeline in owners:
                 require_same_types(pipeline, name, before, now)
             if not attempt.batch.is_dry_run:
-                tables.key_types[pipeline, name] = now
+                tables.key_types[pipeline, name, tuple(now)] = now
 
     def count_arriving(self, attempt: Attempt) -> int:
         """See the port."""

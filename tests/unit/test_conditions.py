@@ -107,6 +107,15 @@ def test_records_in_quarantine_are_one_warning_with_the_most_frequent_errors() -
     assert told.batch_id is None
 
 
+def test_records_in_quarantine_are_told_again_when_there_are_a_hundred_times_as_many() -> None:
+    opened = [OpenIncident(("orders", IncidentKind.QUARANTINED, subject)) for subject in ("", "100 or more")]
+    for records, subjects in ((99, [""]), (100, ["", "100 or more"]), (10_000, ["", "100 or more", "10,000 or more"])):
+        found = find(StoredFacts(quarantine=summarise([ErrorKind("no int", records)]), open_incidents=tuple(opened)))
+        assert [each.subject for each in found.found] == subjects
+    fewer = find(StoredFacts(quarantine=summarise([ErrorKind("no int", 7)]), open_incidents=tuple(opened)))
+    assert fewer.endings[opened[1].key] == "7 are left"
+
+
 def test_quarantine_is_looked_at_although_kafka_is_silent_and_its_incident_is_over_when_it_is_empty() -> None:
     silent = PipelineHealth("orders", PipelineState.UNKNOWN, "no answer", None)
     key = ("orders", IncidentKind.QUARANTINED, "")

@@ -11,6 +11,7 @@ import yaml
 from batchledger.config import read_pipeline_file
 from batchledger.documents import LARGEST_BYTES, read_json, read_yaml
 from batchledger.errors import ConfigurationError
+from batchledger.quoting import quote
 
 SECRET = "hunter2-" * 10
 LONGEST_MESSAGE = 12_000
@@ -245,3 +246,20 @@ def test_json_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "suite.json"
     path.write_text('{"a": [1, {"b": null}]}')
     assert read_json(path) == {"a": [1, {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"postgresql://ana:{SECRET}@db/orders",
+        f"postgresql://ana:s/{SECRET}@db/orders",
+        f"postgresql://ana:s3@{SECRET}@db/orders",
+        f"host=db password={SECRET}",
+        f"host=db PASSWORD = {SECRET}",
+        f"sasl.password: {SECRET}",
+        f"access_token={SECRET}",
+    ],
+)
+def test_message_quotes_no_password(written: str) -> None:
+    assert "hunter" not in quote(written)
+    assert quote(["orders", written]).startswith("['orders', ")

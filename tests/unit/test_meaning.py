@@ -181,6 +181,22 @@ def test_levels_are_bounded_the_same_for_everybody(wrap: Callable[[bytes], bytes
     assert outcome(decoded, 1, "field") == (None, TOO_DEEP)
 
 
+@pytest.mark.parametrize("end", [b"", b"\\", b'"'], ids=["cut off", "cut off behind a backslash", "closed"])
+def test_text_that_was_cut_off_costs_no_more_than_its_length(end: bytes) -> None:
+    """JSON in a string of JSON, as long as a record may be; looked at anew from each quote it takes hours."""
+    value = b'{"field":"' + b"[" * MOST_LEVELS * 2 + rb"\"" * 500_000 + end
+    assert outcome(RecordDecoder(parse_columns("field string")).decode(records_of(value)), 0, "field")[1] is not None
+
+
+def test_decimals_are_read_in_blocks_in_whatever_form_each_column_has() -> None:
+    decoder = BlockDecoder(parse_columns("a decimal(10,2), b decimal(10,2), c decimal(10,2)"))
+    values = [b'{"a":"%d.25","b":%d.5,"more":[1,"x"]}' % (number, number) for number in range(200)]
+    rows, is_sure = decoder.decode(pa.array(values, pa.binary()))
+    assert is_sure.all()
+    assert rows["a"].to_pylist() == [Decimal(number) + Decimal("0.25") for number in range(200)]
+    assert rows["b"].to_pylist() == [Decimal(number) + Decimal("0.50") for number in range(200)]
+
+
 def test_many_brackets_that_are_not_deep_are_no_depth() -> None:
     value = json.dumps({"field": [[]] * MOST_LEVELS * 2, "text": "[{" * MOST_LEVELS}).encode()
     assert outcome(RecordDecoder(parse_columns("field string")).decode(records_of(value)), 0, "field")[1] is None
@@ -225,7 +241,7 @@ def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
 def test_negative_control_without_its_doubts_the_fast_path_accepts_what_the_page_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(BlockDecoder, "_require_decimals", lambda self, text, parsed: None)
+    monkeypatch.setattr(BlockDecoder, "_require_decimals", lambda self, values, text, parsed: None)
     monkeypatch.setattr(blocks, "_require_sure", lambda text: None)
     monkeypatch.setattr(blocks, "_require_form", lambda values, form: None)
     monkeypatch.setattr(blocks, "_require_numbers", lambda numbers, largest, text: None)

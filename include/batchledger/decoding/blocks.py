@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -124,36 +125,51 @@ class BlockDecoder:
         if not len(values):
             return self._schema.empty_table()
         values.validate(full=True)  # which refuses what is not UTF-8
-        text = pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), "\n")[0].as_buffer()
+        text = _join(values)
         _require_sure(text.to_pybytes())
         table = _parse(text, self._parsed)
         if table.num_rows != len(values):
             raise _DoubtfulError
-        self._require_decimals(text, table)
+        self._require_decimals(values, text, table)
         columns = [_settle(column, table[column.name], text) for column in self.columns]
         return pa.table(columns, schema=self._schema)
 
-    def _require_decimals(self, text: pa.Buffer, parsed: pa.Table) -> None:
+    def _require_decimals(self, values: pa.StringArray, text: pa.Buffer, parsed: pa.Table) -> None:
         """Refuse decimals that may have become others, and texts that are no numbers of JSON, of which some are taken.
 
         The parser does not look whether a number still fits when it is written with the digits of the scale: beyond 38
-        digits it wraps, and far below the last one it is 0. So all of them are parsed once more, as doubles to compare
-        with; if they are texts, by a form that can do neither.
+        digits it wraps, and far below the last one it is 0. So all of them are parsed once more: numbers as doubles to
+        compare with, texts to be held against a form that can do neither. Which of the two the first records tell.
         """
         if not self._decimals:
             return
-        try:
-            doubles = _parse(text, pa.schema([(name, pa.float64()) for name in self._decimals]))
-        except pa.ArrowInvalid:
-            texts = _parse(text, pa.schema([(name, pa.string()) for name in self._decimals]))
-            for name, digits in self._decimals.items():
+        texts = self._find_texts(values.slice(0, _FEWEST_RECORDS))
+        written = _parse(
+            text, pa.schema([(name, pa.string() if name in texts else pa.float64()) for name in self._decimals])
+        )
+        for name, digits in self._decimals.items():
+            if name in texts:
                 whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
-                _require_form(texts[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
-            return
-        for name in self._decimals:
-            found, wanted = parsed[name].cast(pa.float64()).to_numpy(), doubles[name].to_numpy()
+                _require_form(written[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
+                continue
+            found, wanted = parsed[name].cast(pa.float64()).to_numpy(), written[name].to_numpy()
             if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
                 raise _DoubtfulError
+
+    def _find_texts(self, values: pa.StringArray) -> set[str]:
+        """Return the decimal columns of which the first value is a text."""
+        texts, missing = set[str](), set(self._decimals)
+        for value in values:
+            try:
+                fields = msgspec.json.decode(value.as_py())
+            except msgspec.DecodeError as error:
+                raise _DoubtfulError from error
+            known = {name for name in missing if fields.get(name) is not None}
+            texts |= {name for name in known if isinstance(fields[name], str)}
+            missing -= known
+            if not missing:
+                break
+        return texts
 
     @cached_property
     def _decimals(self) -> Mapping[str, int]:
@@ -173,6 +189,10 @@ class BlockDecoder:
     @cached_property
     def _schema(self) -> pa.Schema:
         return arrow_schema(self.columns)
+
+
+def _join(values: pa.StringArray) -> pa.Buffer:
+    return pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), "\n")[0].as_buffer()
 
 
 def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.decoding.blocks import BlockDecoder, arrow_schema
-from batchledger.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
+from batchledger.decoding.meaning import LATEST_MICROSECONDS, UnfitError
 from batchledger.decoding.objects import KeyReader, ObjectReader
 from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.record_rules import TombstonePolicy
 
 NO_VALUE = "the record has no value (a tombstone)"
-OUT_OF_TIME = "the record's own timestamp lies outside of the years 1 to 9999, which no table can hold"
+OUT_OF_TIME = "the record's own timestamp lies outside of the years 1970 to 9999"
 
 _MOMENT = pa.timestamp("us", "UTC")
 _PROVENANCE_TYPES = (pa.string(), pa.int32(), pa.int64(), _MOMENT)
@@ -131,8 +131,9 @@ class RecordDecoder:
 
 
 def _is_out_of_time(timestamps_ms: pa.Array) -> np.ndarray:
+    # -1 is a record without a timestamp.
     is_known = pc.and_(
-        pc.greater_equal(timestamps_ms, EARLIEST_MICROSECONDS // 1000),
+        pc.greater_equal(timestamps_ms, -1),
         pc.less_equal(timestamps_ms, LATEST_MICROSECONDS // 1000),
     )
     found: np.ndarray = ~pc.fill_null(is_known, fill_value=True).to_numpy(zero_copy_only=False)

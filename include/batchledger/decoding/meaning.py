@@ -46,7 +46,7 @@ _MOMENT = re.compile(
 )
 # A bigint has 19 digits; no more are looked at.
 _MOST_DIGITS = 20
-# With its sign. What is cut off could only move a number further away from what any column holds.
+# Without its sign and the zeros it begins with: what is cut off moves a number further away from what any column holds.
 _MOST_EXPONENT_DIGITS = 12
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
@@ -228,7 +228,8 @@ def _shortest(text: str) -> tuple[int, tuple[int, ...], int]:
     """
     mantissa, _, power = text.lower().partition("e")
     sign, digits, fraction = Decimal(mantissa).as_tuple()
-    exponent = int(fraction) + int(power[:_MOST_EXPONENT_DIGITS] or 0)
+    places = int(power.lstrip("+-").lstrip("0")[:_MOST_EXPONENT_DIGITS] or 0)
+    exponent = int(fraction) + (-places if power.startswith("-") else places)
     kept = "".join(map(str, digits)).rstrip("0")
     if not kept:
         return 0, (), 0

@@ -25,7 +25,8 @@ NOT_ONE_OBJECT = "the value is not exactly one JSON object"
 HALF_A_PAIR = "the value holds half of a surrogate pair, which is no character"
 TOO_DEEP = f"the value is nested deeper than {MOST_LEVELS} levels"
 
-_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+# Each byte is looked at once: a string that does not end takes the rest.
+_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)
 _HALF_A_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )

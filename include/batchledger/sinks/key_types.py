@@ -2,8 +2,11 @@
 
 Keys are remembered as hashes of what PostgreSQL writes of their values. Another type of a column writes them in another
 way, and every key that is remembered would be forgotten without a word. So the types are kept beside the keys, and a
-change is refused as long as a key is remembered. Another choice of columns is another rule, which a person has made in
-the pipeline file; it takes the place of the old one.
+change is refused as long as a key is remembered. Another choice of columns is another key, with types of its own; those
+of the first one stay, so that it may come back.
+
+A ledger from before migration 0016 has no types: they are kept from the first batch after it on. So an upgrade is no
+moment to change the type of a key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,18 +57,16 @@ def keep_types(
     pipeline = attempt.batch.pipeline
     for rule, columns in keys.items():
         now = describe_types(columns, schema)
-        cursor.execute(
-            "select columns, types from batchledger.key_type where pipeline = %s and rule = %s", [pipeline, rule]
-        )
-        before = next((dict(zip(*each, strict=True)) for each in cursor), None)
-        is_same_key = before is not None and list(before) == list(now)
-        if before is not None and is_same_key and _is_remembered(cursor, pipeline, rule):
+        key = [pipeline, rule, list(now)]
+        cursor.execute("select types from batchledger.key_type where pipeline = %s and rule = %s and columns = %s", key)
+        before = next((dict(zip(now, types, strict=True)) for (types,) in cursor), None)
+        if before is not None and _is_remembered(cursor, pipeline, rule):
             require_same_types(pipeline, rule, before, now)
-        if not attempt.batch.is_dry_run and not (is_same_key and before == now):
+        if before != now and not attempt.batch.is_dry_run:
             cursor.execute(
                 "insert into batchledger.key_type (pipeline, rule, columns, types) values (%s, %s, %s, %s) "
-                "on conflict (pipeline, rule) do update set columns = excluded.columns, types = excluded.types",
-                [pipeline, rule, list(now), list(now.values())],
+                "on conflict (pipeline, rule, columns) do update set types = excluded.types",
+                [*key, list(now.values())],
             )
 
 

@@ -7,7 +7,7 @@ from batchledger.errors import BatchledgerError, ConfigurationError, RowsRefused
 _NAMED = {each.__name__: each for each in (RowsRefusedError, ConfigurationError)}
 
 # How Python ends the trace of an error that was raised in a worker; Spark passes it on as text.
-_RAISED = re.compile(rf"^(?:\w+\.)*(?P<name>{'|'.join(_NAMED)}): (?P<reason>.+)$", re.MULTILINE)
+_RAISED = re.compile(rf"^{RowsRefusedError.__module__}\.(?P<name>{'|'.join(_NAMED)}): (?P<reason>.+)$", re.MULTILINE)
 
 
 def explain_failure(error: BaseException, otherwise: StagingError) -> BatchledgerError:

@@ -3,7 +3,7 @@ insert into batchledger.quarantine
     (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id)
 select distinct on (topic, partition, "offset")
     %(pipeline)s, topic, partition, "offset",
-    case when timestamp_ms <> -1 and timestamp_ms between -62135596800000 and 253402300799999 then
+    case when timestamp_ms between 0 and 253402300799999 then
         timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second' + timestamp_ms %% 1000 * interval '1 millisecond'
     end,
     timestamp_ms, key, value, headers::json, error, %(batch_id)s

@@ -21,9 +21,9 @@ left join (
         min(q.moment_ms) as first_ms, max(q.moment_ms) as last_ms,
         count(distinct q."offset") filter (where q.moment_ms is null) as untimed
     from (
-        -- A number that is no moment of the years 1 to 9999 lies in no window of time.
+        -- A number that is no moment of the years 1970 to 9999 lies in no window of time.
         select topic, partition, "offset",
-            case when timestamp_ms <> -1 and timestamp_ms between -62135596800000 and 253402300799999
+            case when timestamp_ms between 0 and 253402300799999
                 then timestamp_ms end as moment_ms
         from {quarantine}) q
     join batchledger.batch_range mine

@@ -28,7 +28,7 @@ create table batchledger.key_type (
     rule      text not null,
     columns   text[] not null,
     types     text[] not null,
-    primary key (pipeline, rule),
+    primary key (pipeline, rule, columns),
     check (cardinality(columns) = cardinality(types))
 );
 comment on table batchledger.key_type is
