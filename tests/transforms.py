@@ -32,6 +32,11 @@ def with_a_nul(rows: DataFrame) -> DataFrame:
     return rows.withColumn("message_id", F.when(F.col("number") == 3, F.lit("a\0b")).otherwise(F.col("message_id")))
 
 
+def as_number(rows: DataFrame) -> DataFrame:
+    """Cast a text that is no number."""
+    return rows.withColumn("number", F.col("message_id").cast("int"))
+
+
 def at_a_limit(rows: DataFrame) -> DataFrame:
     """Meet, in a worker, what the next attempt would meet again."""
 

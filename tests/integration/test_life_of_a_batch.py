@@ -429,6 +429,21 @@ def test_batch_of_another_pipeline_is_refused(workplace: Workplace) -> None:
     one.assert_exact()
 
 
+def test_value_that_a_transform_cannot_cast_blocks_the_batch_and_is_quoted_nowhere(workplace: Workplace) -> None:
+    """All the tries of it would meet the same value."""
+    pipeline = workplace.create(transform="tests.transforms:as_number")
+    pipeline.send(10)
+    with pytest.raises(
+        BatchBlockedError, match=r"accepted_by_target: Spark refuses a value in transform .*22018"
+    ) as told:
+        run_batch.run_once(pipeline.platform(), "run")
+    assert f"{pipeline.name}-" not in str(told.value), "the beginning of every value"
+    assert "CAST_INVALID_INPUT" in str(told.value)
+    pipeline.path.write_text(pipeline.path.read_text().replace("as_number", "keep_all"))
+    run_batch.run_once(pipeline.platform(), "by a person", told.value.fields["batch_id"])
+    pipeline.assert_exact()
+
+
 def test_limit_that_a_worker_meets_is_not_tried_again(workplace: Workplace) -> None:
     """Spark passes on the text of the error; a lost connection would be a StagingError, which Airflow tries again."""
     pipeline = workplace.create(transform="tests.transforms:at_a_limit")

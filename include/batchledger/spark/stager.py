@@ -91,7 +91,7 @@ class SparkStager:
                     "Nothing is visible; the next attempt reads the same ranges again.",
                     batch_id=attempt.batch.batch_id,
                 )
-                raise explain_failure(error, failed) from error
+                raise explain_failure(error, failed, self.transform) from error
         self._require_whole_read(attempt, first_reader)
         self.sink.seal_staging(attempt, [task for task, _ in reports])
         return Staged(reported_rows=sum(written for _, written in reports))
