@@ -75,7 +75,7 @@ def test_records_of_aborted_transactions_are_not_seen_and_ranges_of_markers_come
     assert (nothing.stretch, nothing.times) == (None, RecordTimes())
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     written=st.lists(st.integers(0, 6), min_size=1, max_size=12),
     span=st.lists(st.integers(0, 7), min_size=2, max_size=2, unique=True).map(sorted),

@@ -491,6 +491,7 @@ def test_batch_is_not_blocked_because_nobody_can_tell_what_became_of_the_one_bef
 
 
 def test_run_whose_announcement_another_one_has_settled_goes_on(world: World) -> None:
+    world.patience = NO_PATIENCE
     catch_up(world)
     batch_id = audited_replay(world)
     world.produce(ORDERS_0, 3)
