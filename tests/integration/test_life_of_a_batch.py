@@ -433,12 +433,9 @@ def test_value_that_a_transform_cannot_cast_blocks_the_batch_and_is_quoted_nowhe
     """All the tries of it would meet the same value."""
     pipeline = workplace.create(transform="tests.transforms:as_number")
     pipeline.send(10)
-    with pytest.raises(
-        BatchBlockedError, match=r"accepted_by_target: Spark refuses a value in transform .*22018"
-    ) as told:
+    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: in transform .* a value cannot be cast") as told:
         run_batch.run_once(pipeline.platform(), "run")
     assert f"{pipeline.name}-" not in str(told.value), "the beginning of every value"
-    assert "CAST_INVALID_INPUT" in str(told.value)
     pipeline.path.write_text(pipeline.path.read_text().replace("as_number", "keep_all"))
     run_batch.run_once(pipeline.platform(), "by a person", told.value.fields["batch_id"])
     pipeline.assert_exact()
