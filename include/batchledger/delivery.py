@@ -104,7 +104,7 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
     """Raise what the target says against the rows of a blocked attempt, as ``Sink.check`` finds it; changes nothing.
 
     TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
-    record that is too large for a topic, is not found.
+    batch that is too slow for a transaction, is not found.
     """
     with suppress(_RehearsedError), platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
         replaced = publication.find_replaced()

@@ -157,6 +157,16 @@ def test_record_that_is_too_large_leaves_nothing_visible_and_is_named(output: Ou
     assert not output.topic().find_commit(output.attempt())
 
 
+def test_record_that_is_too_large_is_refused_before_anything_is_written(output: Output) -> None:
+    output.create({"max.message.bytes": "20000"})
+    record = OutputRecord(b"large", os.urandom(19_000), output.source, 1, 4711, None)
+    output.topic().require_room(output.attempt(), record)
+    output.topic().commit(output.attempt(), [record], 1)
+    with pytest.raises(TargetRefusedError, match=r"\[1\]@4711.*max\.message\.bytes"):
+        output.topic().require_room(output.attempt(), record._replace(value=os.urandom(20_000)))
+    assert len(output.values()) == 1
+
+
 def test_small_records_are_not_refused_because_many_were_sent_at_once(output: Output) -> None:
     output.create({"max.message.bytes": "20000"})
     records = [each._replace(value=os.urandom(500)) for each in output.records(2_000)]

@@ -2,9 +2,11 @@
 
 import json
 import re
+import secrets
 
 import pytest
 import yaml
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from batchledger import plans, run_batch
 from batchledger.batch import BatchState, Decision
@@ -16,7 +18,7 @@ from batchledger.replay import Replay
 from batchledger.rewind import Rewind
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import batchledger
-from tests.support import Workplace
+from tests.support import Workplace, admin_client, create_topic
 from tests.topics import read_messages
 
 ANA = Decision("ana@host", "the readers were told")
@@ -152,4 +154,26 @@ def test_topic_is_not_emptied_by_a_rewind_which_says_before_what_comes_once_more
     run_batch.run_once(pipeline.platform(), "again")
     assert once_more in caplog.text
     assert set(pipeline.count_copies().values()) == {2}
+    assert verify_pipeline(pipeline.config).holds
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_most_once"])
+def test_record_that_is_too_large_for_the_topic_blocks_its_batch_and_loses_nothing(
+    workplace: Workplace, delivery: str
+) -> None:
+    """At most once, too: the position moves only when the topic would take every record."""
+    pipeline = workplace.create(into="topic", delivery=delivery)
+    target = f"{pipeline.name}_target"
+    create_topic(workplace.kafka_options, target, 2, {"max.message.bytes": "20000"})
+    pipeline.send(10)
+    pipeline.send_raw([(0, json.dumps({"message_id": secrets.token_hex(20_000)}).encode())])
+    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: .*max\.message\.bytes") as blocked:
+        run_batch.run_once(pipeline.platform(), "run")
+    assert {each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)} == {0}
+    change = ConfigEntry("max.message.bytes", "200000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[change])
+    with admin_client(workplace.kafka_options) as client:
+        client.incremental_alter_configs([resource])[resource].result(30)
+    run_batch.run_once(pipeline.platform(), "by a person", blocked.value.fields["batch_id"])
+    assert pipeline.count_target_rows() == 11
     assert verify_pipeline(pipeline.config).holds

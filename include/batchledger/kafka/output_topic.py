@@ -39,6 +39,10 @@ class KafkaOutputTopic:
         """See the port."""
         return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
 
+    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
+        """See the port."""
+        self._writer.require_room(attempt, record)
+
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """See the port."""
         self._writer.commit(attempt, records, count)

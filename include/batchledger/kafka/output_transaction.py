@@ -38,6 +38,7 @@ from batchledger.kafka.output_pace import Pace, Verdict
 from batchledger.kafka.output_search import find_start, search
 from batchledger.kafka.output_sending import RecordSender, open_producer
 from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation, describe_topic_configs, kafka_call
+from batchledger.offsets import TopicPartition
 from batchledger.ports.output import OutputRecord
 
 # All of them together, and the silence that a sender bears, are less than the minute for which a database lets a
@@ -46,6 +47,8 @@ BEGIN_SECONDS = 12.0
 OFFSETS_SECONDS = 8.0
 COMMIT_SECONDS = 10.0
 ABORT_SECONDS = 10.0
+# What a record of its own takes beside key and value: its batch, and headers of which the longest is a topic's name.
+_OVERHEAD_BYTES = 500
 SEARCHES = 5
 """So often a search is taken up again where the last one has ended, because somebody else has begun meanwhile."""
 
@@ -61,6 +64,14 @@ class OutputWriter:
     pipeline: str
     transaction_timeout_seconds: float
     clock: Callable[[], float]
+
+    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
+        """See ``require_room`` of the port."""
+        where = f"record {TopicPartition(record.topic, record.partition)}@{record.offset}"
+        with self._explaining(attempt, where):
+            _, largest_batch_bytes = self._find_shape(attempt)
+            if len(record.key or b"") + len(record.value or b"") + _OVERHEAD_BYTES > largest_batch_bytes:
+                raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """See the port."""

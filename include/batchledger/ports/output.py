@@ -64,6 +64,9 @@ class OutputTopic(Protocol):
     def identify(self) -> str | None:
         """Return what ``require_usable`` does; None when there is no such topic."""
 
+    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
+        """Raise TargetRefusedError when the topic takes no record of this size. Writes nothing."""
+
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
         """Make all ``count`` records visible together with the end of the batch's ranges, in one transaction.
 

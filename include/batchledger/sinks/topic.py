@@ -116,9 +116,17 @@ class TopicSink(PostgresStaging):
         return None if identity is None else Target(self.name, identity)
 
     def check(self, publication: Publication) -> None:
-        """See the port."""
+        """See the port. Of all records, the largest is the one that the topic may not take."""
         with publication.connection.transaction(force_rollback=True):
             self.publish(publication)
+            with publication.connection.cursor(binary=True) as cursor:
+                parts = self._record_parts(self.staged_columns(cursor, publication.attempt))
+                cursor.execute(
+                    read_sql("find_largest").format(records=read_sql("read_output").format(rows=_OUTPUT, **parts))
+                )
+                largest = cursor.fetchone()
+        if largest is not None:
+            self.topic.require_room(publication.attempt, OutputRecord._make(largest))
 
     def publish(self, publication: Publication) -> int:
         """See the port. What is to be produced is a view of the transaction."""

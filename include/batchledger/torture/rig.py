@@ -206,13 +206,19 @@ class Rig:
             future.result(30)
 
     def refuse_large_keys(self, pipeline: str, sink: SinkKind, *, is_refused: bool) -> None:
-        """Let the target refuse keys of 700 kB, or take them; an Iceberg table takes them always."""
+        """Let the target refuse keys of 700 kB from now on, or take them; an Iceberg table takes them always."""
         match sink:
             case SinkKind.POSTGRES:
                 index = sql.Identifier(f"{pipeline}_key")
-                create = sql.SQL("create index {} on {} (record_key)").format(index, sql.Identifier(pipeline))
+                table = sql.Identifier(pipeline)
                 with psycopg.connect(self.dsn, autocommit=True) as connection:
-                    connection.execute(create if is_refused else sql.SQL("drop index {}").format(index))
+                    if not is_refused:
+                        connection.execute(sql.SQL("drop index {}").format(index))
+                        return
+                    # An earlier poison is there already.
+                    ((newest,),) = connection.execute(sql.SQL("select max(_batch_id) from {}").format(table)).fetchall()
+                    create = sql.SQL("create index {} on {} (record_key) where _batch_id > {}")
+                    connection.execute(create.format(index, table, sql.Literal(newest)))
             case SinkKind.KAFKA:
                 size = 2**20 if is_refused else 2**23
                 change = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
