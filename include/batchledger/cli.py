@@ -10,6 +10,7 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -28,12 +29,13 @@ from batchledger import (
     replay_commands,
     upkeep_commands,
 )
-from batchledger.batch import BatchState, Decision
+from batchledger.batch import Batch, BatchState, Decision
 from batchledger.command_line import AsJson, Name, run_name, user
 from batchledger.config import PipelineConfig, load_pipeline
 from batchledger.database import keep_connections
 from batchledger.errors import AtWorkError, BatchledgerError
 from batchledger.kafka.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
+from batchledger.pipeline import Platform
 from batchledger.printing import print_json, standard_error
 from batchledger.progress_display import build_followed
 from batchledger.quoting import shorten
@@ -175,7 +177,7 @@ def run(
         display.show_published_already(known, as_json)
         return
     if until_caught_up and batch is None:
-        display.show_run(pipeline, list(catch_up(platform, run_name, stage)), as_json)
+        _show_run(platform, list(catch_up(platform, run_name, stage)), as_json)
         return
     name = run_name()
     try:
@@ -185,7 +187,14 @@ def run(
     except AtWorkError as error:
         display.show_left(error, as_json)
         return
-    display.show_run(pipeline, [] if done is None else [done], as_json)
+    _show_run(platform, [] if done is None else [done], as_json)
+
+
+def _show_run(platform: Platform, published: Sequence[Batch], as_json: bool) -> None:
+    quarantined = [
+        sum(balance.quarantined for balance in platform.decisions.load_balances(each.batch_id)) for each in published
+    ]
+    display.show_run(platform.rules.name, published, quarantined, as_json)
 
 
 @app.command()

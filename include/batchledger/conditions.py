@@ -162,8 +162,10 @@ def _of_quarantine(content: QuarantineContent, pipeline: str) -> Iterator[Condit
     command, kind = f"batchledger quarantine list {pipeline}", IncidentKind.QUARANTINED
     for step in _QUARANTINE_STEPS:
         if content.records >= step:
-            subject = "" if step == 1 else f"{step:,} or more"
-            yield Condition(pipeline, kind, subject, Severity.WARNING, content.title, content.lines, command)
+            subject, title = (
+                ("", content.title) if step == 1 else (f"{step:,} or more", f"{step:,} or more quarantined")
+            )
+            yield Condition(pipeline, kind, subject, Severity.WARNING, title, content.lines, command)
 
 
 def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Condition]:

@@ -11,6 +11,7 @@ from functools import partial
 from rich.console import Console
 
 from batchledger.airflow_api import Account, AirflowApi, Run, open_airflow
+from batchledger.batch import Lane
 from batchledger.config import PipelineConfig
 from batchledger.display import balance_table, batches_table
 from batchledger.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
@@ -98,7 +99,9 @@ def _show_outcome(pipeline: PipelineConfig, account: Account, console: Console) 
     """Print batches, balance and checks, and where to look further."""
     dsn = ledger_dsn(pipeline)
     batches = list_batches(dsn, pipeline.name, BATCHES_SHOWN)
-    published = [load_batch_history(dsn, each.batch_id) for each in batches if each.state == "published"]
+    # A replay takes over offsets that are counted already.
+    live = [each.batch_id for each in batches if each.state == "published" and each.lane == Lane.LIVE]
+    published = [load_batch_history(dsn, batch_id) for batch_id in live]
     checks = [check for history in published for check in history.checks]
     console.print(batches_table(pipeline.name, batches), highlight=False)
     console.print(balance_table(add_up_ranges(published)), highlight=False)

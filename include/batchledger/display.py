@@ -165,14 +165,18 @@ def quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
 _PRINTED_OF_BATCH = ("batch_id", "state", "attempt")
 
 
-def show_run(pipeline: str, published: Sequence[Batch], as_json: bool) -> None:
-    """Say which batches a run published."""
+def show_run(pipeline: str, published: Sequence[Batch], quarantined: Sequence[int], as_json: bool) -> None:
+    """Say which batches a run published, and how many records of each it quarantined."""
     if as_json:
-        print_json([{key: getattr(each, key) for key in _PRINTED_OF_BATCH} | {"at_work": None} for each in published])
+        batches = [{key: getattr(each, key) for key in _PRINTED_OF_BATCH} for each in published]
+        more = [{"quarantined": count, "at_work": None} for count in quarantined]
+        print_json([batch | own for batch, own in zip(batches, more, strict=True)])
     elif not published:
         print_out(f"{pipeline}: nothing to do.")
-    for each in () if as_json else published:
-        print_out(f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets")
+    for each, count in () if as_json else zip(published, quarantined, strict=True):
+        line = f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets"
+        aside = f", [yellow]{count:,} records quarantined[/]: batchledger quarantine list {pipeline}" if count else ""
+        print_out(line + aside)
 
 
 def show_left(error: AtWorkError, as_json: bool) -> None:
@@ -182,7 +186,7 @@ def show_left(error: AtWorkError, as_json: bool) -> None:
         return
     batch = {key: error.fields[key] for key in _PRINTED_OF_BATCH}
     other = {key: error.fields[key] for key in ("run", "worker", "step", "since", "is_handed_on")}
-    print_json([batch | {"at_work": other}])
+    print_json([batch | {"quarantined": None, "at_work": other}])
 
 
 def show_published_already(batch: Batch, as_json: bool) -> None:
