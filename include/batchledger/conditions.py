@@ -162,9 +162,8 @@ def _of_quarantine(content: QuarantineContent, pipeline: str) -> Iterator[Condit
     command, kind = f"batchledger quarantine list {pipeline}", IncidentKind.QUARANTINED
     for step in _QUARANTINE_STEPS:
         if content.records >= step:
-            subject, title = (
-                ("", content.title) if step == 1 else (f"{step:,} or more", f"{step:,} or more quarantined")
-            )
+            more = f"{step:,} or more"
+            subject, title = ("", content.title) if step == 1 else (more, f"{more} records in quarantine")
             yield Condition(pipeline, kind, subject, Severity.WARNING, title, content.lines, command)
 
 

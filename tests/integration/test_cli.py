@@ -47,6 +47,7 @@ def test_a_whole_run_from_nothing_prints_one_json_document_and_nothing_else(work
     pipeline = workplace.create()
     pipeline.send(4)
     (published,) = read_answer(batchledger_from_nothing("run", pipeline.name, "--json"))
+    assert published["quarantined"] == 0
     assert published["state"] == "published"
     pipeline.assert_exact()
 

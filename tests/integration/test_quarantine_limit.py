@@ -58,7 +58,8 @@ def test_one_bad_record_in_ten_is_published_and_told_until_it_has_left_quarantin
     pipeline.send(90)
     send_bad(pipeline, 9)
     pipeline.send_raw([(1, None)])
-    assert run_batch.run_once(pipeline.platform(), "run") is not None
+    told = batchledger("run", pipeline.name)
+    assert "10 records quarantined: batchledger quarantine list" in " ".join(told.stdout.split())
     pipeline.assert_exact()
     for _ in range(2):
         ask("alerts", "send", pipeline.name)
