@@ -80,9 +80,9 @@ class Batch:
     """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
 
     ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
-    and audited like any replay, never published, and ends discarded. ``announced_ends``, for a
-    sink that commits by itself, are the ends of its log when the batch's commit was announced for the first time,
-    partition by partition; None if no run has recorded them.
+    and audited like any replay, never published, and ends discarded. ``announced_ends``, for a sink that commits by
+    itself, are the ends of its log when the batch's commit was announced for the first time, partition by partition;
+    None if no run has recorded them.
     """
 
     batch_id: int

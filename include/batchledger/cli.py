@@ -191,10 +191,11 @@ def run(
 
 
 def _show_run(platform: Platform, published: Sequence[Batch], as_json: bool) -> None:
-    quarantined = [
-        sum(balance.quarantined for balance in platform.decisions.load_balances(each.batch_id)) for each in published
+    counted = [
+        (each, sum(balance.quarantined for balance in platform.decisions.load_balances(each.batch_id)))
+        for each in published
     ]
-    display.show_run(platform.rules.name, published, quarantined, as_json)
+    display.show_run(platform.rules.name, counted, as_json)
 
 
 @app.command()

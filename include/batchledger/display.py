@@ -165,15 +165,15 @@ def quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
 _PRINTED_OF_BATCH = ("batch_id", "state", "attempt")
 
 
-def show_run(pipeline: str, published: Sequence[Batch], quarantined: Sequence[int], as_json: bool) -> None:
-    """Say which batches a run published, and how many records of each it quarantined."""
+def show_run(pipeline: str, published: Sequence[tuple[Batch, int]], as_json: bool) -> None:
+    """Say which batches a run published, each with the number of records that it quarantined."""
     if as_json:
-        batches = [{key: getattr(each, key) for key in _PRINTED_OF_BATCH} for each in published]
-        more = [{"quarantined": count, "at_work": None} for count in quarantined]
-        print_json([batch | own for batch, own in zip(batches, more, strict=True)])
-    elif not published:
+        batches = [({key: getattr(each, key) for key in _PRINTED_OF_BATCH}, count) for each, count in published]
+        print_json([batch | {"quarantined": count, "at_work": None} for batch, count in batches])
+        return
+    if not published:
         print_out(f"{pipeline}: nothing to do.")
-    for each, count in () if as_json else zip(published, quarantined, strict=True):
+    for each, count in published:
         line = f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets"
         aside = f", [yellow]{count:,} records quarantined[/]: batchledger quarantine list {pipeline}" if count else ""
         print_out(line + aside)

@@ -95,7 +95,10 @@ def require_possible(platform: Platform, replay: Replay) -> None:
         if placed.candidates.doubtful:
             plan_ranges(platform.rules.name, replay, replace(placed.part, expired=placed.gone), first)
             return
-    if preview_replay(platform, replay).is_empty:
+        planned = plan_ranges(platform.rules.name, replay, _look_through(platform, replay.what, placed), first)
+    else:
+        planned = preview_replay(platform, replay)
+    if planned.is_empty:
         raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
 
 

@@ -120,10 +120,8 @@ class TopicSink(PostgresStaging):
         with publication.connection.transaction(force_rollback=True):
             self.publish(publication)
             with publication.connection.cursor(binary=True) as cursor:
-                parts = self._record_parts(self.staged_columns(cursor, publication.attempt))
-                cursor.execute(
-                    read_sql("find_largest").format(records=read_sql("read_output").format(rows=_OUTPUT, **parts))
-                )
+                records = self._select_records(cursor, publication.attempt)
+                cursor.execute(read_sql("find_largest").format(records=records))
                 largest = cursor.fetchone()
         if largest is not None:
             self.topic.require_room(publication.attempt, OutputRecord._make(largest))
@@ -160,11 +158,11 @@ class TopicSink(PostgresStaging):
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             count = _count(cursor, _OUTPUT)
-            parts = self._record_parts(self.staged_columns(cursor, attempt))
+            query = self._select_records(cursor, attempt)
             # Without, hundreds of thousands of rows are sorted on disk.
             cursor.execute("set local work_mem = '256MB'")
         with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
-            cursor.execute(read_sql("read_output").format(rows=_OUTPUT, **parts))
+            cursor.execute(query)
             with closing(_read_ahead(cursor)) as rows:
                 records = map(OutputRecord._make, rows)
                 if attempt.batch.state is BatchState.COMMITTING:
@@ -210,16 +208,18 @@ class TopicSink(PostgresStaging):
     def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
         return self.topic.count(within)
 
-    def _record_parts(self, types: Mapping[str, str]) -> dict[str, sql.Composable]:
-        """What records are made of; ``types`` by the names of the staged columns."""
+    def _select_records(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
+        """Return the query for the records that are to be produced, as the fields of ``OutputRecord``."""
+        types = self.staged_columns(cursor, attempt)
         declared = [each for each in types if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
         row = sql.SQL("(select row_to_json(r)::text from (select {}) r)").format(join_names(declared))
         deletes = sql.SQL("{} is true").format(sql.Identifier(DELETED_COLUMN))
-        return {
-            "key": self._key(types),
-            "value": row if declared else sql.Literal("{}"),
-            "deletes": deletes if DELETED_COLUMN in types else sql.SQL("false"),
-        }
+        return read_sql("read_output").format(
+            rows=_OUTPUT,
+            key=self._key(types),
+            value=row if declared else sql.Literal("{}"),
+            deletes=deletes if DELETED_COLUMN in types else sql.SQL("false"),
+        )
 
     def _key(self, types: Mapping[str, str]) -> sql.Composable:
         names = join_names(self.key)
