@@ -81,7 +81,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(wildcard include/batchledger/stack/ivy/*.xml) $(STAMPS)/packages
+$(JARS): $(wildcard include/batchledger/local/stack/ivy/*.xml) $(STAMPS)/packages
 	@echo "Fetching the jars of Kafka, PostgreSQL and Spark."
-	@PYTHONPATH=include $(BIN)/python -m batchledger.stack.jars
+	@PYTHONPATH=include $(BIN)/python -m batchledger.local.stack.jars
 	@touch $@

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from batchledger.stack.home import Home
-from batchledger.stack.jars import fetch_jars
+from batchledger.local.stack.home import Home
+from batchledger.local.stack.jars import fetch_jars
 from bench import report
 from bench.about import About
 from bench.bench import RECORDS, ROUNDS, Bench, Say

@@ -9,7 +9,7 @@ from typing import Self
 
 import psutil
 
-from batchledger.stack.defaults import KAFKA_VERSION, POSTGRES_VERSION, SPARK_VERSION
+from batchledger.local.stack.defaults import KAFKA_VERSION, POSTGRES_VERSION, SPARK_VERSION
 from bench.bench import RECORDS, ROUNDS
 
 

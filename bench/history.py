@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from batchledger.batch import TopicIdentity
+from batchledger.model.batch import TopicIdentity
 
 RECORDS = 10
 """How many offsets each range of a batch has."""

@@ -15,21 +15,21 @@ from uuid import uuid4
 
 import psycopg
 
-from batchledger import run_batch
-from batchledger.accounting import IntegrityCheck, StagedRange
-from batchledger.batch import Attempt, Batch, LogState, PartitionLog, Staged
-from batchledger.checking import CheckResult, Outcome
-from batchledger.facts import BatchFacts
-from batchledger.kafka.admin import ensure_topic
-from batchledger.kafka.log import KafkaLog
-from batchledger.ledger.decisions import PostgresDecisions
-from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import PipelineRules, Platform
-from batchledger.planning import Limits
-from batchledger.plans import plan
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.plans import plan
+from batchledger.lifecycle.platform import PipelineRules, Platform
+from batchledger.local.samples.admin import ensure_topic
+from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.balance import IntegrityCheck, StagedRange
+from batchledger.model.batch import Attempt, Batch, LogState, PartitionLog, Staged
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import Limits
 from batchledger.ports import Publication
 from bench.history import IDENTITY, RECORDS, TOPIC, History, seed
 
@@ -182,7 +182,7 @@ class _NoRows:
 class _Content:
     """The Auditor port: as many results as there are, and all is well."""
 
-    def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
+    def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         observed = {"ranges": len(facts.ranges), "unexpected_ranges": 0, "total": 0}
         return [CheckResult(each, Outcome.PASSED, "all is well", observed) for each in _JUDGED]
 

@@ -14,9 +14,9 @@ import yaml
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from batchledger.kafka.log import KafkaLog
-from batchledger.kafka.producer import BULK_OPTIONS
-from batchledger.kafka.requests import open_admin
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.kafka.requests import open_admin
+from batchledger.local.samples.producer import BULK_OPTIONS
 from bench.history import History, seed
 
 PARTITIONS_CREATED_AT_ONCE = 2_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from batchledger.stack.processes import STACK_COOKIE
+from batchledger.local.stack.processes import STACK_COOKIE
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, PORT_VARIABLE, Done, Order
 from bench.services import ROOT, Services
 

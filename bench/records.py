@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rich.progress import track
 
-from batchledger.kafka.admin import ensure_topic, find_ends
-from batchledger.kafka.producer import Record, produce
+from batchledger.local.samples.admin import ensure_topic, find_ends
+from batchledger.local.samples.producer import SampleRecord, produce
 from bench.services import Services
 
 TOPIC = "orders"
@@ -43,16 +43,16 @@ def describe(number: int) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def to_record(number: int, timestamp_ms: int = 0) -> Record:
+def to_record(number: int, timestamp_ms: int = 0) -> SampleRecord:
     """Return one record with the key that decides on its partition: those of a device lie in one, in their order."""
-    return Record(str(number % DEVICES).encode(), describe(number), timestamp_ms)
+    return SampleRecord(str(number % DEVICES).encode(), describe(number), timestamp_ms)
 
 
 def write_topic(services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS) -> Topic:
     """Create the topic and write ``count`` records; every partition has some, where there are as many devices."""
     value_bytes = 0
 
-    def records() -> Iterator[Record]:
+    def records() -> Iterator[SampleRecord]:
         nonlocal value_bytes
         for number in track(range(count), f"writing {count:,} records to {name}", transient=True):
             record = to_record(number)

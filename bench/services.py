@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchledger.airflow_api import Account, AirflowApi, open_airflow
-from batchledger.ledger.migrate import migrate
-from batchledger.stack import environment, local_stack
-from batchledger.stack.airflow_components import ADMIN, airflow_url
-from batchledger.stack.defaults import WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials, Home, Ports
-from batchledger.stack.kafka_broker import bootstrap_servers
-from batchledger.stack.machine import choose_free_ports
-from batchledger.stack.postgres_server import connection_string
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
+from batchledger.local.stack import environment, local_stack
+from batchledger.local.stack.airflow_components import ADMIN, airflow_url
+from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.machine import choose_free_ports
+from batchledger.local.stack.postgres_server import connection_string
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA_PATH = ("kafka", "postgres", "spark")
@@ -35,7 +35,7 @@ class Services:
         """Lend Airflow, which runs for the length of the block only: it takes a part of a core."""
         local_stack.up(self.home, self.ports, services=local_stack.AIRFLOW_SERVICES)
         try:
-            account = Account(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
+            account = AirflowAccount(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
             with open_airflow(account) as api:
                 yield api
         finally:

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from batchledger import airflow_tasks
+from batchledger.interfaces.airflow import tasks
 
 
 # No pipeline can have this name.
 @dag(
     dag_id="batchledger-data-docs",
-    schedule=[airflow_tasks.REPORTS],
+    schedule=[tasks.REPORTS],
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
@@ -22,7 +22,7 @@ def data_docs() -> None:
 
     @task
     def write() -> None:
-        airflow_tasks.write_docs()
+        tasks.write_docs()
 
     write()
 

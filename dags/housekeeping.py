@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from batchledger import airflow_tasks
+from batchledger.interfaces.airflow import tasks
 
 
 # No pipeline can have this name.
@@ -25,7 +25,7 @@ def housekeeping() -> None:
 
     @task
     def tidy() -> None:
-        airflow_tasks.keep_house()
+        tasks.keep_house()
 
     tidy()
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from batchledger import airflow_tasks
-from batchledger.config import find_pipeline_files, name_in_airflow
+from batchledger.config.pipeline_file import find_pipeline_files, name_in_airflow
+from batchledger.interfaces.airflow import tasks
 
 NEWEST = Param(
     None,
@@ -33,7 +33,7 @@ def ledger_audit() -> None:
 
     @task
     def audit(name: str, params: dict[str, int | None]) -> None:
-        airflow_tasks.audit_ledger(name, params["newest"])
+        tasks.audit_ledger(name, params["newest"])
 
     for path in find_pipeline_files():
         audit.override(task_id=name_in_airflow(path))(path.stem)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from airflow.sdk import DAG, dag, get_parsing_context, task
 
-from batchledger import airflow_links, airflow_tasks, airflow_triggers
-from batchledger.config import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
-from batchledger.errors import ConfigurationError
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
+from batchledger.interfaces.airflow import links, tasks, triggers
+from batchledger.model.errors import ConfigurationError
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
 
@@ -17,8 +17,8 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
 
     @dag(
         dag_id=pipeline.name,
-        schedule=airflow_triggers.choose_timetable(pipeline.schedule),
-        params=airflow_triggers.make_form(),
+        schedule=triggers.choose_timetable(pipeline.schedule),
+        params=triggers.make_form(),
         catchup=False,
         max_active_runs=1,
         default_args=RETRIES,
@@ -28,28 +28,28 @@ def build_dag(pipeline: PipelineConfig) -> DAG:
     def life_of_a_batch() -> None:
         @task
         def plan() -> int:
-            return airflow_tasks.plan(pipeline)
+            return tasks.plan(pipeline)
 
         @task
         def stage(batch_id: int) -> int:
-            return airflow_tasks.stage(pipeline, batch_id)
+            return tasks.stage(pipeline, batch_id)
 
         @task
         def audit(batch_id: int) -> int:
-            return airflow_tasks.audit(pipeline, batch_id)
+            return tasks.audit(pipeline, batch_id)
 
         @task
         def publish(batch_id: int) -> int:
-            return airflow_tasks.publish(pipeline, batch_id)
+            return tasks.publish(pipeline, batch_id)
 
-        @task(trigger_rule="all_done", outlets=[airflow_tasks.REPORTS])
+        @task(trigger_rule="all_done", outlets=[tasks.REPORTS])
         def report() -> None:
-            airflow_tasks.report(pipeline)
+            tasks.report(pipeline)
 
         audited = audit(stage(plan()))
-        audited.operator.operator_extra_links = (airflow_links.DataDocsLink(),)
+        audited.operator.operator_extra_links = (links.DataDocsLink(),)
         published = publish(audited)
-        airflow_tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
+        tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
         published >> report()
 
     return life_of_a_batch()
@@ -62,7 +62,7 @@ def build_refused_dag(dag_id: str, error: ConfigurationError) -> DAG:
     def refused() -> None:
         @task
         def plan() -> None:
-            airflow_tasks.fail(error)
+            tasks.fail(error)
 
         plan()
 

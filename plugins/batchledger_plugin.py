@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.configuration import conf
 
-from batchledger import airflow_listener, ui
+from batchledger.interfaces import page
+from batchledger.interfaces.airflow import listener as airflow_listener
 
 # Behind a proxy Airflow may begin below a prefix; the host is left to whoever asks, whose login holds for it alone.
 PREFIX = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
@@ -17,7 +18,7 @@ class BatchledgerPlugin(AirflowPlugin):
 
     name = "batchledger"
     listeners: ClassVar = [airflow_listener]
-    fastapi_apps: ClassVar = [{"app": ui.serve, "url_prefix": "/batchledger", "name": "Batchledger"}]
+    fastapi_apps: ClassVar = [{"app": page.serve, "url_prefix": "/batchledger", "name": "Batchledger"}]
     external_views: ClassVar = [
         {
             "name": "Batchledger",

@@ -12,13 +12,13 @@ import logging
 import sys
 from functools import partial
 
-from batchledger import run_batch
-from batchledger.config import load_pipeline
-from batchledger.database import keep_connections
-from batchledger.errors import BatchledgerError
-from batchledger.spark.session import open_submitted_session
-from batchledger.stack import local_folder
-from batchledger.unexpected import explain_unexpected
+from batchledger.adapters.postgres.database import keep_connections
+from batchledger.adapters.spark.session import open_submitted_session
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.unexpected import explain_unexpected
+from batchledger.lifecycle import run_batch
+from batchledger.local.stack import local_folder
+from batchledger.model.errors import BatchledgerError
 from batchledger.wiring import build_platform
 
 

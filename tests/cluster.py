@@ -15,15 +15,15 @@ from typing import Any
 
 import psutil
 
-from batchledger.stack import local_stack, processes
-from batchledger.stack.connections import list_connections
-from batchledger.stack.defaults import SPARK_CONNECTION
-from batchledger.stack.home import Credentials, Home, Ports, write_private
-from batchledger.stack.jars import fetch_jars, pyspark_folder
-from batchledger.stack.machine import HOST
-from batchledger.stack.processes import Launch
-from batchledger.stack.service import base_environment
-from batchledger.stack.spark_connect import spark_service
+from batchledger.local.stack import local_stack, processes
+from batchledger.local.stack.connections import list_connections
+from batchledger.local.stack.defaults import SPARK_CONNECTION
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.jars import fetch_jars, pyspark_folder
+from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.processes import Launch
+from batchledger.local.stack.service import base_environment
+from batchledger.local.stack.spark_connect import spark_service
 from tests.conftest import SERVICES, choose_ports
 from tests.support import wait_until
 

@@ -18,14 +18,14 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from batchledger.airflow_api import Account, AirflowApi, open_airflow
-from batchledger.stack import environment, local_stack
-from batchledger.stack.airflow_components import ADMIN, VIEWER, airflow_url, configure_airflow
-from batchledger.stack.defaults import WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials, Home, Ports
-from batchledger.stack.kafka_broker import bootstrap_servers
-from batchledger.stack.machine import NEVER_EPHEMERAL, choose_free_ports
-from batchledger.stack.postgres_server import connection_string
+from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
+from batchledger.local.stack import environment, local_stack
+from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_url, configure_airflow
+from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
+from batchledger.local.stack.postgres_server import connection_string
 from tests.chromium import browser, open_page, pictures  # noqa: F401 -- fixtures
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
 from tests.support import Workplace
@@ -61,7 +61,7 @@ class TestServices:
 
     def up(self, *services: str) -> None:
         """Start what is missing of the services."""
-        from batchledger.ledger.migrate import migrate
+        from batchledger.adapters.postgres.ledger.migrate import migrate
 
         local_stack.up(self.home, self.ports, services=services, migrate=migrate)
 
@@ -177,14 +177,14 @@ def airflow(services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: Non
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
         services.up(*local_stack.AIRFLOW_SERVICES)
-    with open_airflow(Account(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
+    with open_airflow(AirflowAccount(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
         yield api
 
 
 @pytest.fixture(scope="session")
 def viewer(services: TestServices, airflow: AirflowApi) -> Iterator[AirflowApi]:
     """The same Airflow, logged in as somebody who may look at everything and act on nothing."""
-    with open_airflow(Account(airflow.url, VIEWER, services.home.airflow_password_file)) as api:
+    with open_airflow(AirflowAccount(airflow.url, VIEWER, services.home.airflow_password_file)) as api:
         yield api
 
 

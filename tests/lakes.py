@@ -7,7 +7,7 @@ from typing import Any
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from batchledger.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.catalog import LakeCatalog
 
 
 def read_lake(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[Mapping[str, Any]]:

@@ -17,10 +17,10 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from batchledger import run_batch
-from batchledger.errors import BatchBlockedError
-from batchledger.ui import access, acting, airflow_runs, app, overview, pipeline_view, reading
-from batchledger.ui.app import build_app
+from batchledger.interfaces.page import access, acting, airflow_runs, app, overview, pipeline_view, reading
+from batchledger.interfaces.page.app import build_app
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
 from tests.support import TestPipeline, Workplace
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}

@@ -13,11 +13,11 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.stack import local_stack
-from batchledger.stack.connections import list_connections
-from batchledger.stack.defaults import WAREHOUSE_CONNECTION, WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials, Home, Ports, write_private
-from batchledger.stack.postgres_server import connection_string
+from batchledger.local.stack import local_stack
+from batchledger.local.stack.connections import list_connections
+from batchledger.local.stack.defaults import WAREHOUSE_CONNECTION, WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.postgres_server import connection_string
 from tests.conftest import SERVICES, choose_ports, home_in
 
 

@@ -17,13 +17,13 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from batchledger.config import PipelineConfig, read_pipeline_file
-from batchledger.connections import lake_catalog, load_connection
-from batchledger.iceberg.catalog import LakeCatalog
-from batchledger.kafka.admin import ensure_topic
-from batchledger.pipeline import Platform
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.config.connections import lake_catalog, load_connection
+from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
+from batchledger.lifecycle.platform import Platform
+from batchledger.local.samples.admin import ensure_topic
+from batchledger.model.presence import Patience
 from batchledger.ports import CrashHook, no_crash
-from batchledger.presence import Patience
 from batchledger.wiring import build_platform, verify_pipeline
 from tests.lakes import list_files, read_lake
 from tests.topics import read_rows

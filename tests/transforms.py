@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from batchledger.errors import ConfigurationError
+from batchledger.model.errors import ConfigurationError
 
 
 def keep_even(rows: DataFrame) -> DataFrame:

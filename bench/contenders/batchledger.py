@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from batchledger.stack.processes import Record
+from batchledger.local.stack.processes import ServiceRecord
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
 from bench.orders import NAMESPACE, Order, Sink
@@ -59,7 +59,7 @@ def _section(order: Order) -> Mapping[str, object]:
 
 def service_pid(services: Services, name: str) -> int:
     """The first process of a service of the stack."""
-    record = Record.read(services.home, name)
+    record = ServiceRecord.read(services.home, name)
     if record is None:
         raise RuntimeError(f"{name} does not run")
     return record.pid

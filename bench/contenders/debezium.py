@@ -18,8 +18,8 @@ from time import perf_counter
 import httpx
 from psycopg.conninfo import conninfo_to_dict
 
-from batchledger.stack.jars import fetch_jars
-from batchledger.stack.machine import HOST, choose_free_ports, find_java
+from batchledger.local.stack.jars import fetch_jars
+from batchledger.local.stack.machine import HOST, choose_free_ports, find_java
 from bench.contenders.contender import Contender, Running, Subject
 from bench.orders import Done, Order
 from bench.process import ProgramEndedError, kill_group, spawn

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from batchledger.airflow_api import AirflowApi
-from batchledger.kafka.admin import find_ends
-from batchledger.kafka.producer import produce
-from batchledger.stack import local_stack
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.samples.admin import find_ends
+from batchledger.local.samples.producer import produce
+from batchledger.local.stack import local_stack
 from bench.bench import Bench
 from bench.contenders import available_now, batchledger
 from bench.figures import Figure, describe

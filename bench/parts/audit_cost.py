@@ -12,10 +12,10 @@ import psycopg
 import yaml
 from psycopg import sql
 
-from batchledger import run_batch
-from batchledger.batch import Batch
-from batchledger.config import read_pipeline_file
-from batchledger.plans import plan
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.plans import plan
+from batchledger.model.batch import Batch
 from batchledger.wiring import build_platform
 from bench.bench import Bench
 from bench.figures import Figure, describe

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from time import perf_counter
 
-from batchledger.stack import local_stack
-from batchledger.stack.home import Home, port_variable
-from batchledger.stack.machine import choose_free_ports
+from batchledger.local.stack import local_stack
+from batchledger.local.stack.home import Home, port_variable
+from batchledger.local.stack.machine import choose_free_ports
 from bench.bench import Say
 from bench.figures import Figure, describe
 from bench.services import ROOT

@@ -16,7 +16,7 @@ from typing import Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from batchledger.kafka.producer import choose_partition
+from batchledger.local.samples.producer import choose_partition
 from bench.bench import Bench
 from bench.contenders.contender import Contender
 from bench.figures import Figure, describe

@@ -8,7 +8,7 @@ from great_expectations import expectations as gxe
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from psycopg.conninfo import conninfo_to_dict
 
-from batchledger.offsets import OffsetRange, count_offsets
+from batchledger.model.offsets import OffsetRange, count_offsets
 
 GAPS = """
 select _topic, _partition, _offset

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from batchledger.ledger.migrate import migrate
-from batchledger.stack.defaults import DATABASE_USER
-from batchledger.stack.home import Credentials
-from batchledger.stack.machine import HOST
-from batchledger.stack.postgres_server import public_dsn
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.local.stack.defaults import DATABASE_USER
+from batchledger.local.stack.home import Credentials
+from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.postgres_server import public_dsn
 from bench.bench import Bench
 from bench.contenders.batchledger import service_pid
 from bench.figures import Figure, describe

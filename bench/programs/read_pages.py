@@ -107,7 +107,7 @@ async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]
     ``cpu`` is what the process has used for a warm one, when nothing else goes on in it. The application is a new one
     each time that it is cold, so nobody has looked at anything with it.
     """
-    from batchledger.ui.app import build_app
+    from batchledger.interfaces.page.app import build_app
 
     cold, warm, busy, cpu = [], [], [], []
     for _ in range(rounds):
@@ -169,7 +169,7 @@ async def settle(browser: Browser, path: str) -> None:
 
 async def read_history(token: str, path: str, rounds: int) -> dict[str, list[float]]:
     """Return how long the history of a pipeline is read that nobody has looked at, and how long its page takes then."""
-    from batchledger.ui.app import build_app
+    from batchledger.interfaces.page.app import build_app
 
     complete, page = [], []
     for _ in range(rounds):
@@ -185,7 +185,7 @@ async def read_history(token: str, path: str, rounds: int) -> dict[str, list[flo
 
 def look_around(rounds: int, used: Callable[[], dict[str, float]]) -> dict[str, list[float]]:
     """Return what a look at all pipelines takes: the first one, which reads all files, and those that follow."""
-    from batchledger.ui.overview import OverviewFinder
+    from batchledger.interfaces.page.overview import OverviewFinder
 
     found: dict[str, list[float]] = {}
     finder, overview = OverviewFinder(), None
@@ -220,7 +220,7 @@ async def main(asked: Asked) -> Answers:
     token = prepare_airflow(asked.dag_ids)
     start: list[float] = []
     with timed(start):
-        from batchledger.ui.app import build_app
+        from batchledger.interfaces.page.app import build_app
 
         await Browser(build_app(), token).get("/static/style.css")
     seconds = {}

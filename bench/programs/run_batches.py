@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from time import perf_counter
 
-from batchledger import run_batch
-from batchledger.config import load_pipeline
-from batchledger.database import keep_connections
-from batchledger.pipeline import Platform, load_positions
-from batchledger.plans import plan
+from batchledger.adapters.postgres.database import keep_connections
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.plans import plan
+from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.wiring import build_platform
 from bench.orders import Order, serve
 
@@ -50,9 +50,9 @@ def _take_batch(platform: Platform, seconds_by_step: "defaultdict[str, float]") 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     # Before the first order: a warm process has them imported.
-    import batchledger.checks.integrity
-    import batchledger.spark.session
-    import batchledger.spark.stager  # noqa: F401
+    import batchledger.adapters.expectations.integrity
+    import batchledger.adapters.spark.session
+    import batchledger.adapters.spark.stager  # noqa: F401
 
     with keep_connections():
         serve(drain)

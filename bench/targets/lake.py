@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
-from batchledger.connections import lake_catalog, load_connection
-from batchledger.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.config.connections import lake_catalog, load_connection
 from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import CATALOG, NAMESPACE
 from bench.targets.target import digest

@@ -8,8 +8,8 @@ from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from batchledger.kafka.admin import ensure_topic, find_ends
-from batchledger.kafka.requests import open_admin, wait
+from batchledger.adapters.kafka.requests import open_admin, wait
+from batchledger.local.samples.admin import ensure_topic, find_ends
 from bench.records import PARTITIONS
 from bench.targets.target import digest
 

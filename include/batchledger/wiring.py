@@ -10,12 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchledger import run_batch
-from batchledger.alerting import Alerting
-from batchledger.at_work import begin_work
-from batchledger.batch import Attempt, Batch
-from batchledger.config import PipelineConfig, find_pipeline_files, read_pipeline_file
-from batchledger.connections import (
+from batchledger.adapters.kafka.client_options import to_spark_options
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
+from batchledger.adapters.kafka.records import read_first, stream_range
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
+from batchledger.adapters.postgres.ledger.history import load_published_history, load_quarantined
+from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.sinks.topic import TopicSink
+from batchledger.config.connections import (
     ALERT_TYPES,
     SPARK_TYPES,
     Connection,
@@ -25,7 +32,14 @@ from batchledger.connections import (
     load_connection,
     postgres_dsn,
 )
-from batchledger.errors import (
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.config.sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.at_work import begin_work
+from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
+from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
     FencedError,
@@ -33,30 +47,16 @@ from batchledger.errors import (
     StageRefusedError,
     StagingError,
 )
-from batchledger.following import Follow, follow_in_log, follow_nothing
-from batchledger.health import PipelineHealth, PipelineState, survey
-from batchledger.incidents import Incident
-from batchledger.kafka.client_options import to_spark_options
-from batchledger.kafka.log import KafkaLog
-from batchledger.kafka.output_topic import KafkaOutputTopic
-from batchledger.kafka.records import read_first, stream_range
-from batchledger.ledger.decisions import PostgresDecisions
-from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import load_published_history, load_quarantined
-from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.messages import Links
-from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform, StageStep, look_at_reading
+from batchledger.model.incidents import Incident
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.progress import Reading
+from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
+from batchledger.monitoring.alerting import Alerting
+from batchledger.monitoring.health import PipelineHealth, PipelineState, survey
+from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
-from batchledger.progress import Reading
-from batchledger.proof import prove
-from batchledger.records import FoundRecords, combine_records, find_reach
-from batchledger.sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.topic import TopicSink
-from batchledger.verification import Verification
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,8 +101,8 @@ def build_platform(
 
     def make_stager() -> Stager:
         # Imported here because Spark costs seconds that the other steps need not pay.
-        from batchledger.decoding.decoder import RecordDecoder
-        from batchledger.spark.stager import SparkStager
+        from batchledger.adapters.decoding.decoder import RecordDecoder
+        from batchledger.adapters.spark.stager import SparkStager
 
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
@@ -195,15 +195,15 @@ def open_channel(connection_id: str) -> Channel:
     connection = load_connection(connection_id, ALERT_TYPES, "alerts")
     match connection.type:
         case "apprise":
-            from batchledger.channels.apprise import AppriseChannel
+            from batchledger.adapters.channels.apprise import AppriseChannel
 
             return AppriseChannel(connection_id)
         case "smtp":
-            from batchledger.channels.mail import MailChannel
+            from batchledger.adapters.channels.mail import MailChannel
 
             return MailChannel(connection_id)
         case "http":
-            from batchledger.channels.webhook import WebhookChannel
+            from batchledger.adapters.channels.webhook import WebhookChannel
 
             return WebhookChannel(connection_id, *http_request(connection))
         case _:
@@ -265,9 +265,9 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, which other pipelines need not pay.
-            from batchledger.iceberg.catalog import LakeCatalog
-            from batchledger.iceberg.table import IcebergTable
-            from batchledger.sinks.lake import LakeSink
+            from batchledger.adapters.iceberg.catalog import LakeCatalog
+            from batchledger.adapters.iceberg.table import IcebergTable
+            from batchledger.adapters.postgres.sinks.lake import LakeSink
 
             catalog = LakeCatalog(*lake_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg")))
             return LakeSink(
@@ -292,13 +292,13 @@ def _load_spark(pipeline: PipelineConfig) -> Connection:
 
 
 def _make_auditor() -> Auditor:
-    from batchledger.checks.integrity import IntegrityAuditor
+    from batchledger.adapters.expectations.integrity import IntegrityAuditor
 
     return IntegrityAuditor()
 
 
 def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
-    from batchledger.checks.rows import PipelineChecks
+    from batchledger.adapters.expectations.rows import PipelineChecks
 
     return PipelineChecks(pipeline.requested_checks, pipeline.folder)
 
@@ -319,7 +319,7 @@ def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Ite
 def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-    from batchledger.spark.session import open_connect_session
+    from batchledger.adapters.spark.session import open_connect_session
 
     connection = _load_spark(pipeline)
     if connection.type != "spark_connect":

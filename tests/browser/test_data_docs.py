@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from playwright.sync_api import Page
 
-from batchledger import run_batch
-from batchledger.docs.folder import DOCS_VARIABLE
-from batchledger.errors import BatchBlockedError
+from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
 from tests.chromium import Look, OpenPage
 from tests.endpoints import connect_mail, serve_mail
 from tests.integration.test_cli import ask

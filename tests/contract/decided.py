@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, Decided, Decision, DecisionKind, DecisionRecord
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.rewind import ResolvedRewind
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, Batch, Decided, Decision, DecisionKind, DecisionRecord
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 

@@ -14,12 +14,12 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from batchledger.connections import Connection, lake_catalog
-from batchledger.iceberg import commits
-from batchledger.iceberg.catalog import LakeCatalog
-from batchledger.iceberg.table import IcebergTable
-from batchledger.offsets import TopicPartition
-from batchledger.sinks.lake import LakeSink
+from batchledger.adapters.iceberg import commits
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.table import IcebergTable
+from batchledger.adapters.postgres.sinks.lake import LakeSink
+from batchledger.config.connections import Connection, lake_catalog
+from batchledger.model.offsets import TopicPartition
 from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
-from batchledger.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
-from batchledger.checking import CheckResult, Outcome
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.model.balance import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.planning.live import Plan
 from batchledger.ports import EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
-from batchledger.quarantine import QUARANTINE_SCHEMA
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from batchledger.batch import Attempt, Batch
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import Deduplication
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 from tests.fakes.database import Coordinate

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from batchledger.accounting import IntegrityCheck
-from batchledger.batch import Attempt
-from batchledger.checking import FailedRecord
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import SequenceRule
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import FailedRecord
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import SequenceRule
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA

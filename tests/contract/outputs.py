@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from batchledger.batch import Attempt, Batch, BatchState, Lane
-from batchledger.kafka.admin import ensure_topic
-from batchledger.kafka.output_log import look_at
-from batchledger.kafka.output_topic import KafkaOutputTopic
-from batchledger.kafka.output_transaction import OutputWriter
-from batchledger.kafka.requests import Isolation
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.kafka.output.log import look_at
+from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
+from batchledger.adapters.kafka.output.transaction import OutputWriter
+from batchledger.adapters.kafka.requests import Isolation
+from batchledger.local.samples.admin import ensure_topic
+from batchledger.model.batch import Attempt, Batch, BatchState, Lane
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import OutputRecord
 from tests.forked import fork_server
 from tests.support import wait_until

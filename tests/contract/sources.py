@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, IsolationLevel, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
-from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic
-from batchledger.kafka.log import KafkaLog
-from batchledger.offsets import TopicPartition
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
+from batchledger.model.offsets import TopicPartition
 from batchledger.ports import SourceLog
 from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
 from tests.support import delete_topic, wait_until

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, DecisionKind
-from batchledger.errors import DecisionRefusedError, FencedError
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, BatchState, DecisionKind
+from batchledger.model.errors import DecisionRefusedError, FencedError
 from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, assert_proved, give_up, record_of, rewind, take_to_blocked
 from tests.contract.life import FIRST, ORDERS_0, OTHER

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger import delivery
-from batchledger.batch import Decided, DecisionKind, Target
-from batchledger.effects import proving
-from batchledger.errors import DecisionRefusedError, TargetChangedError
+from batchledger.lifecycle import delivery
+from batchledger.model.batch import Decided, DecisionKind, Target
+from batchledger.model.effects import proving
+from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
 from tests.contract.life import FIRST, SECOND

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.batch import BatchState
-from batchledger.checking import CheckResult, Outcome
-from batchledger.errors import BatchBlockedError, FencedError
+from batchledger.model.batch import BatchState
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.errors import BatchBlockedError, FencedError
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import Warehouse

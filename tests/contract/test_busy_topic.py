@@ -6,12 +6,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from batchledger import database
-from batchledger.batch import Attempt, BatchState
-from batchledger.delivery import deliver
-from batchledger.errors import ServiceUnavailableError
-from batchledger.kafka import output_commits, output_search
-from batchledger.ledger.schema import transaction
+from batchledger.adapters.kafka.output import commits
+from batchledger.adapters.kafka.output import search as output_search
+from batchledger.adapters.postgres import database
+from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.lifecycle.delivery import deliver
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.errors import ServiceUnavailableError
 from tests.contract import life
 from tests.contract.decided import assert_proved
 from tests.contract.life import FIRST
@@ -39,7 +40,7 @@ def die_committing(warehouse: TopicWarehouse, point: str, foreign: int = FEW) ->
 
 def forget_offsets(warehouse: TopicWarehouse, attempt: Attempt) -> None:
     """Delete the group, as Kafka does when nobody has committed in it for long."""
-    group = output_commits.group_of(attempt.batch)
+    group = commits.group_of(attempt.batch)
     # The answer dies with its client.
     client = AdminClient(dict(warehouse.options))
     client.delete_consumer_groups([group])[group].result(30)
@@ -128,7 +129,7 @@ def test_no_transaction_of_the_ledger_is_open_while_the_topic_is_searched(
             locked.append(not cursor.fetchall()[0][0])
         return search(*values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("batchledger.kafka.output_transaction.search", look)
+    monkeypatch.setattr("batchledger.adapters.kafka.output.transaction.search", look)
     settle(warehouse, attempt, monkeypatch)
     assert locked == [False]
     assert_once(warehouse, attempt)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from batchledger.errors import ConfigurationError, StagingLostError
-from batchledger.identifiers import MOST_COLUMNS, MOST_KEY_COLUMNS, SYSTEM_COLUMNS
-from batchledger.record_rules import Upsert
+from batchledger.model.errors import ConfigurationError, StagingLostError
+from batchledger.model.records.identifiers import MOST_COLUMNS, MOST_KEY_COLUMNS, SYSTEM_COLUMNS
+from batchledger.model.records.rules import Upsert
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import FIRST, ROW_SCHEMA

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.batch import Attempt, BatchState, DecisionKind
-from batchledger.errors import FencedError, OutcomePendingError
-from batchledger.offsets import OffsetRange
+from batchledger.model.batch import Attempt, BatchState, DecisionKind
+from batchledger.model.errors import FencedError, OutcomePendingError
+from batchledger.model.offsets import OffsetRange
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.decided import BY_ANA, assert_proved, give_up, record_of, rewind

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
-from batchledger.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
-from batchledger.errors import KeyConflictError, ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
-from batchledger.record_rules import Deduplication, Upsert, VersionBy
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
+from batchledger.model.errors import KeyConflictError, ReplayRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
+from batchledger.model.records.rules import Deduplication, Upsert, VersionBy
+from batchledger.planning.live import Plan
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.warehouses import Warehouse

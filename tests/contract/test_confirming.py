@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt, BatchState
-from batchledger.delivery import deliver
-from batchledger.errors import ConfigurationError, StagingLostError, TargetRefusedError
+from batchledger.lifecycle.delivery import deliver
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.errors import ConfigurationError, StagingLostError, TargetRefusedError
 from tests.contract import life
 from tests.contract.life import FIRST
 from tests.contract.messages import BY_ID, Messages

@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt, BatchState, Decided, Decision
-from batchledger.errors import DecisionRefusedError, PositionConflictError
-from batchledger.ledger import decisions
-from batchledger.ledger.rows import load_batch
-from batchledger.offsets import OffsetRange
-from batchledger.rewind import ResolvedRewind
+from batchledger.adapters.postgres.ledger import decisions
+from batchledger.adapters.postgres.ledger.rows import load_batch
+from batchledger.model.batch import Attempt, BatchState, Decided, Decision
+from batchledger.model.errors import DecisionRefusedError, PositionConflictError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.warehouses import PostgresWarehouse, open_postgres

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from batchledger.batch import Attempt, BatchState, Decided, DecisionKind, Lane, Position
-from batchledger.errors import FencedError, PipelinePausedError, UnknownBatchError
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Plan
-from batchledger.rewind import ResolvedRewind
+from batchledger.model.batch import Attempt, BatchState, Decided, DecisionKind, Lane, Position
+from batchledger.model.errors import FencedError, PipelinePausedError, UnknownBatchError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.live import Plan
+from batchledger.planning.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, NO_BATCH, record_of, take_to_blocked
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from batchledger.batch import Batch, BatchState, Decided
-from batchledger.errors import BatchledgerError, DecisionRefusedError, FencedError, PipelinePausedError
-from batchledger.offsets import OffsetRange
+from batchledger.model.batch import Batch, BatchState, Decided
+from batchledger.model.errors import BatchledgerError, DecisionRefusedError, FencedError, PipelinePausedError
+from batchledger.model.offsets import OffsetRange
 from tests.contract import life
 from tests.contract.decided import BY_ANA, assert_proved, rewind, take_to_blocked
 from tests.contract.life import FIRST, ORDERS_0, SECOND

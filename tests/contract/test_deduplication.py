@@ -7,12 +7,12 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from batchledger.accounting import IntegrityCheck, TargetCount
-from batchledger.batch import Attempt
-from batchledger.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import IntegrityCheck, TargetCount
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication
 from batchledger.ports import Publication
-from batchledger.record_rules import Deduplication
 from tests.contract import life
 from tests.contract.conftest import JUDGED_IN_DATABASE
 from tests.contract.warehouses import Warehouse

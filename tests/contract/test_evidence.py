@@ -1,7 +1,7 @@
 """The contract of the Evidence port."""
 
-from batchledger.accounting import WitnessedRange
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 

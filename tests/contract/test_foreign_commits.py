@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt, BatchState
-from batchledger.delivery import deliver
-from batchledger.errors import OutcomeUnknownError, ServiceUnavailableError
+from batchledger.lifecycle.delivery import deliver
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
 from batchledger.ports import no_crash
 from tests.contract import life
 from tests.contract.decided import assert_proved

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.accounting import Balance
-from batchledger.batch import BatchState, DecisionKind, Position, Staged
-from batchledger.errors import DecisionRefusedError, FencedError, PositionConflictError
-from batchledger.offsets import OffsetRange
+from batchledger.model.balance import Balance
+from batchledger.model.batch import BatchState, DecisionKind, Position, Staged
+from batchledger.model.errors import DecisionRefusedError, FencedError, PositionConflictError
+from batchledger.model.offsets import OffsetRange
 from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, assert_proved, give_up, rewind
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND

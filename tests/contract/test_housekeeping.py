@@ -14,18 +14,18 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger import housekeeping
-from batchledger.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
-from batchledger.checking import CheckResult, Outcome, Severity
-from batchledger.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
-from batchledger.incidents import Condition, Findings, IncidentKind
-from batchledger.ledger.audits import load_newest_audit, store_audit
-from batchledger.ledger.housekeeping import PostgresHousekeeping
-from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.migrate import migrate
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
-from batchledger.upkeep import HOUSEKEEPER, tidy
+from batchledger.adapters.postgres.ledger.audits import load_newest_audit, store_audit
+from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.interfaces.upkeep import HOUSEKEEPER, tidy
+from batchledger.model import housekeeping
+from batchledger.model.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
+from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
+from batchledger.model.incidents import Condition, Findings, IncidentKind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import Plan
 from tests.contract import life
 from tests.contract.messages import BY_ID
 from tests.contract.warehouses import PostgresWarehouse

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.batch import BatchState, Decision, DecisionKind, Step, StepFailure
-from batchledger.checking import Severity
-from batchledger.incidents import Condition, Event, Findings, IncidentKind, Notification, wait_after
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.stored_facts import StoredFacts
+from batchledger.model.batch import BatchState, Decision, DecisionKind, Step, StepFailure
+from batchledger.model.checks import Severity
+from batchledger.model.incidents import Condition, Event, Findings, IncidentKind, Notification, wait_after
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.stored_facts import StoredFacts
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 

@@ -8,8 +8,8 @@ from contextvars import Context, copy_context
 import psycopg
 import pytest
 
-from batchledger.database import keep_connections, transaction, use_connection
-from batchledger.errors import DatabaseRefusedError, ServiceUnavailableError
+from batchledger.adapters.postgres.database import keep_connections, transaction, use_connection
+from batchledger.model.errors import DatabaseRefusedError, ServiceUnavailableError
 from tests.support import wait_until
 
 

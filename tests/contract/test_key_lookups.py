@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.batch import Attempt
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.messages import BY_ID
 from tests.contract.warehouses import PostgresWarehouse, open_postgres

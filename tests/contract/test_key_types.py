@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.batch import Attempt, Batch
-from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange
-from batchledger.record_rules import Deduplication, SequenceRule, Upsert
-from batchledger.sinks.staging import hash_of
+from batchledger.adapters.postgres.staging.tables import hash_of
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from tests.contract import life
 from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import Warehouse

@@ -24,10 +24,17 @@ from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from batchledger import database
-from batchledger.batch import Attempt, Batch, BatchState, Decision, Lane
-from batchledger.comparison import Comparison
-from batchledger.errors import (
+from batchledger.adapters.iceberg import commits, files
+from batchledger.adapters.iceberg import rows as lake_rows
+from batchledger.adapters.iceberg import table as iceberg_table
+from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.adapters.iceberg.layout import stored_schema
+from batchledger.adapters.iceberg.table import TRIES, IcebergTable
+from batchledger.adapters.postgres import database
+from batchledger.adapters.postgres.sinks import lake_held
+from batchledger.adapters.postgres.sinks.lake import LakeSink
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane
+from batchledger.model.errors import (
     ConfigurationError,
     DecisionRefusedError,
     OutcomeUnknownError,
@@ -35,20 +42,13 @@ from batchledger.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.iceberg import commits, files
-from batchledger.iceberg import rows as lake_rows
-from batchledger.iceberg import table as iceberg_table
-from batchledger.iceberg.commits import branch_of, tag_before, tag_of
-from batchledger.iceberg.layout import stored_schema
-from batchledger.iceberg.table import TRIES, IcebergTable
-from batchledger.offsets import OffsetRange
-from batchledger.partitioning import parse_partition
-from batchledger.planning import Plan
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.partitioning import parse_partition
+from batchledger.model.records.rules import Upsert
+from batchledger.planning.live import Plan
 from batchledger.ports import Change, as_coordinates
 from batchledger.ports import lake as lake_port
-from batchledger.record_rules import Upsert
-from batchledger.sinks import lake_held
-from batchledger.sinks.lake import LakeSink
 from tests.contract import life
 from tests.contract.lake_warehouse import CATALOG, EVERY_CATALOG, LakeWarehouse, before_the_next_commit, catalog_in
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND

@@ -8,15 +8,15 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 
-from batchledger.batch import Attempt, DeliveryMode, Position
-from batchledger.delivery import deliver
-from batchledger.errors import OutcomeUnknownError, TargetChangedError
-from batchledger.iceberg import commits
-from batchledger.iceberg.commits import branch_of, tag_before, tag_of
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Plan
+from batchledger.adapters.iceberg import commits
+from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.lifecycle.delivery import deliver
+from batchledger.model.batch import Attempt, DeliveryMode, Position
+from batchledger.model.errors import OutcomeUnknownError, TargetChangedError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import Upsert
+from batchledger.planning.live import Plan
 from batchledger.ports import Change, as_coordinates
-from batchledger.record_rules import Upsert
 from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND

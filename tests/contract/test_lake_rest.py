@@ -15,16 +15,11 @@ from threading import Barrier
 
 import pytest
 
-from batchledger.batch import Attempt
-from batchledger.errors import (
-    BatchledgerError,
-    ConfigurationError,
-    OutcomeUnknownError,
-    ServiceUnavailableError,
-)
-from batchledger.iceberg.catalog import LakeCatalog
-from batchledger.iceberg.rest import READ_PROPERTY
-from batchledger.iceberg.table import IcebergTable
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.rest import READ_PROPERTY
+from batchledger.adapters.iceberg.table import IcebergTable
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import BatchledgerError, ConfigurationError, OutcomeUnknownError, ServiceUnavailableError
 from batchledger.ports import Change, as_coordinates
 from tests.contract import life
 from tests.contract.lake_warehouse import LakeWarehouse, open_lake

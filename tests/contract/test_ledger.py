@@ -6,11 +6,11 @@ from datetime import datetime
 
 import pytest
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, BatchState, DeliveryMode, Lane, Position, Staged, Step, StepFailure
-from batchledger.errors import FencedError, PositionConflictError, PredecessorPendingError, UnknownBatchError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode, Lane, Position, Staged, Step, StepFailure
+from batchledger.model.errors import FencedError, PositionConflictError, PredecessorPendingError, UnknownBatchError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import Plan
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND, fenced_by_second_attempt
 from tests.contract.warehouses import IDENTITY, Warehouse

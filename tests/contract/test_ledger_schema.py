@@ -9,17 +9,17 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.batch import BatchState, Position
-from batchledger.errors import ConfigurationError
-from batchledger.ledger.decisions import PostgresDecisions
-from batchledger.ledger.history import list_batches, load_batch_history, load_published_history
-from batchledger.ledger.migrate import migrate
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.schema import MIGRATIONS, known_revisions
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Plan
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.target import PostgresTarget
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history, load_published_history
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.sinks.target import TargetTable
+from batchledger.model.batch import BatchState, Position
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.live import Plan
 from tests.conftest import ROOT
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
@@ -177,7 +177,7 @@ def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: st
         connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         connection.execute("create table public.orders (id int)")
         connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
-        found = PostgresTarget(("public", "orders")).read_identity(connection.cursor())
+        found = TargetTable(("public", "orders")).read_identity(connection.cursor())
         connection.execute("reset role")
         connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
     assert len(found.split("/")) == 3

@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
-from batchledger.errors import ServiceUnavailableError
-from batchledger.kafka import requests
-from batchledger.kafka.requests import LATEST, REQUEST_TIMEOUT_SECONDS, list_offsets
-from batchledger.offsets import TopicPartition
+from batchledger.adapters.kafka import requests
+from batchledger.adapters.kafka.requests import LATEST, REQUEST_TIMEOUT_SECONDS, list_offsets
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.offsets import TopicPartition
 from tests.conftest import Kafka
 from tests.contract.sources import KafkaSource
 from tests.fakes.source import DEFAULT_TIMESTAMP

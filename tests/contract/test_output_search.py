@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from batchledger.batch import Attempt, Lane
-from batchledger.errors import FencedError, ServiceUnavailableError
-from batchledger.kafka import output_transaction
-from batchledger.kafka.output_log import OutputLog, begin_at_ends
-from batchledger.kafka.output_transaction import OutputWriter
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.kafka.output import transaction as output_transaction
+from batchledger.adapters.kafka.output.log import OutputLog, begin_at_ends
+from batchledger.adapters.kafka.output.transaction import OutputWriter
+from batchledger.model.batch import Attempt, Lane
+from batchledger.model.errors import FencedError, ServiceUnavailableError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract.outputs import Output, die
 from tests.support import add_partitions, wait_until
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchledger.batch import Lane
-from batchledger.errors import FencedError, ServiceUnavailableError, StagingLostError, TargetRefusedError
-from batchledger.kafka import output_log, requests
-from batchledger.kafka.output_pace import Pace, Verdict, is_too_slow
-from batchledger.kafka.requests import Isolation
+from batchledger.adapters.kafka import requests
+from batchledger.adapters.kafka.output import log
+from batchledger.adapters.kafka.output.pace import SendingPace, Verdict, is_too_slow
+from batchledger.adapters.kafka.requests import Isolation
+from batchledger.model.batch import Lane
+from batchledger.model.errors import FencedError, ServiceUnavailableError, StagingLostError, TargetRefusedError
 from batchledger.ports import OutputRecord
 from tests.contract.outputs import LONG_AGO_MS, PARTITIONS, Output
 from tests.support import delete_topic
@@ -286,7 +287,7 @@ def test_pace_is_judged_once_a_quarter_of_the_timeout_is_over(
 def test_batch_is_refused_for_its_pace_only_where_its_records_flowed(
     looks: list[tuple[float, int]], verdict: Verdict
 ) -> None:
-    pace = Pace(4_000, timeout_seconds=60, began_at=0)
+    pace = SendingPace(4_000, timeout_seconds=60, began_at=0)
     found = [each for each in (pace.look(*look) for look in looks) if each is not Verdict.IN_TIME]
     assert (found or [Verdict.IN_TIME])[-1] is verdict
 
@@ -333,7 +334,7 @@ def test_record_that_is_refused_outside_of_a_transaction_is_named_and_those_befo
 
 
 def test_broker_that_does_not_answer_is_a_typed_error(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (output_log, requests):
+    for module in (log, requests):
         monkeypatch.setattr(module, "REQUEST_TIMEOUT_SECONDS", 0.5)
     topic = output.topic(options={"bootstrap.servers": "127.0.0.1:1"})
     for attempted in (

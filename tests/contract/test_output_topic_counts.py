@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.accounting import TargetCount
-from batchledger.batch import Lane
-from batchledger.kafka import output_log, range_reader
-from batchledger.kafka.output_counts import OffsetBits
-from batchledger.kafka.range_reader import slice_ranges
-from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.adapters.kafka import range_reader
+from batchledger.adapters.kafka.output import log
+from batchledger.adapters.kafka.output.counts import OffsetBits
+from batchledger.adapters.kafka.range_reader import slice_ranges
+from batchledger.model.balance import TargetCount
+from batchledger.model.batch import Lane
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EVERY_BATCH, OutputRecord
 from tests.contract.outputs import PARTITIONS, Output, die
 from tests.support import add_partitions, delete_records, wait_until
@@ -93,7 +94,7 @@ def test_rows_behind_an_open_transaction_of_somebody_else_are_told(output: Outpu
     output.create(partitions=1)
     with output.foreign_transaction():
         output.unsettled_topic().commit(output.attempt(), output.records(3), 3)
-        found = output_log.look_at(output.options, output.name)
+        found = log.look_at(output.options, output.name)
         assert output.topic().count().count_by_batch == {}
         assert output.topic().count().held_back == found.held_back > 0
 
@@ -152,7 +153,7 @@ def test_nothing_is_left_out_where_a_topic_is_read_in_slices(output: Output, mon
 def test_partition_that_was_added_is_counted(output: Output) -> None:
     output.create()
     add_partitions(output.options, output.name, PARTITIONS + 1)
-    wait_until(lambda: len(output_log.look_at(output.options, output.name).ranges) == PARTITIONS + 1)
+    wait_until(lambda: len(log.look_at(output.options, output.name).ranges) == PARTITIONS + 1)
     record = OutputRecord(None, b"", output.source, PARTITIONS, 0, None)
     output.topic().commit(output.attempt(), [record], 1)
     assert output.topic().count().count_by_batch == expect(output, {PARTITIONS: TargetCount(1, 1, 0, 0)})

@@ -9,10 +9,11 @@ from itertools import count
 
 import pytest
 
-from batchledger.batch import Attempt, Lane
-from batchledger.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
-from batchledger.kafka import output_sending, output_transaction
-from batchledger.kafka.output_transaction import OutputWriter
+from batchledger.adapters.kafka.output import sending as output_sending
+from batchledger.adapters.kafka.output import transaction as output_transaction
+from batchledger.adapters.kafka.output.transaction import OutputWriter
+from batchledger.model.batch import Attempt, Lane
+from batchledger.model.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
 from batchledger.ports import OutputRecord
 from tests import proxy
 from tests.contract.outputs import Output, die

@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from batchledger.errors import ConfigurationError, ServiceUnavailableError, TargetRefusedError
-from batchledger.kafka import features
-from batchledger.kafka.features import _addresses, _parse, read_features
-from batchledger.stack import kafka_broker, local_stack, processes
-from batchledger.stack.machine import HOST
+from batchledger.adapters.kafka.output import features
+from batchledger.adapters.kafka.output.features import _addresses, _parse, read_features
+from batchledger.local.stack import kafka_broker, local_stack, processes
+from batchledger.local.stack.machine import HOST
+from batchledger.model.errors import ConfigurationError, ServiceUnavailableError, TargetRefusedError
 from tests.conftest import SERVICES, choose_ports
 from tests.contract.outputs import Output
 from tests.support import admin_client, wait_until

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from batchledger.batch import Lane
-from batchledger.errors import BatchledgerError, TargetRefusedError
+from batchledger.model.batch import Lane
+from batchledger.model.errors import BatchledgerError, TargetRefusedError
 from tests.contract.outputs import Output
 from tests.integration.test_secured_broker import SecuredBroker, broker
 

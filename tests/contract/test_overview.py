@@ -7,12 +7,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from batchledger.batch import BatchState, DecisionKind, Position, Step, StepFailure
-from batchledger.coverage import Accounted, find_missing
-from batchledger.database import keep_connections
-from batchledger.health import Book, OpenBatch
-from batchledger.ledger.history import list_batches, list_quarantine
-from batchledger.ledger.overview import (
+from batchledger.adapters.postgres.database import keep_connections
+from batchledger.adapters.postgres.ledger.history import list_batches, list_quarantine
+from batchledger.adapters.postgres.ledger.overview import (
     HOURS_SHOWN,
     Held,
     Volume,
@@ -26,7 +23,10 @@ from batchledger.ledger.overview import (
     load_last_batches,
     load_volumes,
 )
-from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.batch import BatchState, DecisionKind, Position, Step, StepFailure
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.monitoring.health import Book, CurrentBatch
+from batchledger.proof.coverage import Accounted, find_missing
 from tests.contract import life
 from tests.contract.decided import BY_ANA, give_up, record_of, rewind, take_to_blocked
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND
@@ -72,7 +72,7 @@ def test_books_hold_positions_and_open_batches_and_pauses_of_each_pipeline(
     assert books == {
         warehouse.pipeline: Book(
             tuple(warehouse.ledger.load_positions(warehouse.pipeline)),
-            OpenBatch(batch.batch_id, batch.label, BatchState.PLANNED),
+            CurrentBatch(batch.batch_id, batch.label, BatchState.PLANNED),
         ),
         other.pipeline: Book(pause=pause),
         NO_PIPELINE: Book(),
@@ -98,7 +98,7 @@ def test_book_tells_of_held_back_records_and_rewinds_as_positions_do(warehouse: 
 def test_open_batch_of_a_book_says_how_its_newest_attempt_stands(warehouse: PostgresWarehouse) -> None:
     batch = life.store(warehouse, FIRST)
     attempt = life.stage(warehouse, batch, "run-1")
-    known = OpenBatch(batch.batch_id, batch.label, BatchState.STAGED, run="run-1", is_at_work=True)
+    known = CurrentBatch(batch.batch_id, batch.label, BatchState.STAGED, run="run-1", is_at_work=True)
     assert book_of(warehouse).open_batch == known
     warehouse.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "the disk is full"))
     failed = replace(known, failure=StepFailure(Step.STAGE, "the disk is full"), is_at_work=False)
@@ -106,7 +106,7 @@ def test_open_batch_of_a_book_says_how_its_newest_attempt_stands(warehouse: Post
     again = life.stage(warehouse, batch, "run-2")
     assert book_of(warehouse).open_batch == replace(known, run="run-2")
     life.audit(warehouse, again, life.FAILED)
-    blocked = OpenBatch(batch.batch_id, batch.label, BatchState.BLOCKED, run="run-2")
+    blocked = CurrentBatch(batch.batch_id, batch.label, BatchState.BLOCKED, run="run-2")
     assert book_of(warehouse).open_batch == blocked
     last = life.stage(warehouse, batch, "run-3")
     life.audit(warehouse, last)

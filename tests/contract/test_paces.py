@@ -1,8 +1,8 @@
 """The contract of the Ledger port: how long batches took, of which the size of the next one is chosen."""
 
-from batchledger.batch import Decision, DecisionKind, Step, StepFailure
-from batchledger.offsets import OffsetRange
-from batchledger.pacing import Pace
+from batchledger.model.batch import Decision, DecisionKind, Step, StepFailure
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.batch_size import Pace
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
 from tests.contract.warehouses import Warehouse

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.accounting import StagedRange, WitnessedRange
-from batchledger.database import transaction
-from batchledger.errors import OutcomeUnknownError, RowsRefusedError
-from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.staging import rows_table
+from batchledger.adapters.postgres.database import transaction
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.staging.tables import rows_table
+from batchledger.model.balance import StagedRange, WitnessedRange
+from batchledger.model.errors import OutcomeUnknownError, RowsRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.warehouses import open_postgres
 from tests.fakes.work import ROW_SCHEMA

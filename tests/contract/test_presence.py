@@ -15,14 +15,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from batchledger.batch import Attempt, BatchState, Decision, Position, Step, StepFailure
-from batchledger.ledger.decisions import PostgresDecisions
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Plan
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.model.batch import Attempt, BatchState, Decision, Position, Step, StepFailure
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.presence import NO_PATIENCE, Patience
+from batchledger.planning.live import Plan
 from batchledger.ports import Decisions, Ledger, Presences
-from batchledger.presence import NO_PATIENCE, Patience
 from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import IDENTITY
 from tests.fakes.database import MemoryDatabase

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger import proof
-from batchledger.accounting import TargetCounts
-from batchledger.batch import Attempt, Decision
-from batchledger.errors import UnsettledError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import SinkMode
-from batchledger.rewind import ResolvedRewind
-from batchledger.verification import PublishedHistory, Verification, check_target
+from batchledger.model.balance import TargetCounts
+from batchledger.model.batch import Attempt, Decision
+from batchledger.model.errors import UnsettledError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import SinkMode
+from batchledger.planning.rewind import ResolvedRewind
+from batchledger.proof import proving
+from batchledger.proof.verification import PublishedHistory, Verification, check_target
 from tests.contract import life
 from tests.contract.warehouses import Warehouse, prove_with
 
@@ -30,7 +30,7 @@ Event = Callable[[], object]
 @pytest.fixture
 def four_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than in use, because each of them needs a replay that is staged."""
-    monkeypatch.setattr(proof, "LOOKS", 4)
+    monkeypatch.setattr(proving, "LOOKS", 4)
 
 
 @dataclass
@@ -142,7 +142,7 @@ def test_row_that_is_missing_is_found_although_its_batch_is_replayed_at_every_lo
 ) -> None:
     """A partition whose rows are replaced is looked at again, not left out."""
     first = life.take_to_published(warehouse, FIRST)
-    replays = [replaying(warehouse, OffsetRange(ORDERS_0, at, at + 1)) for at in range(proof.LOOKS - 2)]
+    replays = [replaying(warehouse, OffsetRange(ORDERS_0, at, at + 1)) for at in range(proving.LOOKS - 2)]
     warehouse.lose_row(ORDERS_0, 15)
     (finding,) = Looks(warehouse, replays).prove().findings
     left = FIRST.until - len(replays)
@@ -166,13 +166,13 @@ def test_proof_ends_although_something_is_published_at_every_look(warehouse: War
 @pytest.mark.usefixtures("four_looks")
 def test_proof_that_never_settles_says_so_and_what_is_certain(warehouse: Warehouse) -> None:
     first = life.take_to_published(warehouse, FIRST, OTHER)
-    replays = [replaying(warehouse, OffsetRange(ORDERS_0, at, at + 1)) for at in range(proof.LOOKS)]
+    replays = [replaying(warehouse, OffsetRange(ORDERS_0, at, at + 1)) for at in range(proving.LOOKS)]
     warehouse.lose_row(ORDERS_1, 3)
     looks = Looks(warehouse, replays)
     batch = f"batch {first.batch.batch_id}"
     with pytest.raises(UnsettledError) as refused:
         looks.prove()
-    assert f"{proof.LOOKS} times that they were compared with the ledger ({batch}, {ORDERS_0})." in str(refused.value)
+    assert f"{proving.LOOKS} times that they were compared with the ledger ({batch}, {ORDERS_0})." in str(refused.value)
     assert f"Certain so far: {batch}, {OTHER}: the ledger accepted 20 rows, the target holds 19." in str(refused.value)
     assert looks.warehouse.prove().findings
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from batchledger import database
-from batchledger.batch import Attempt, Decision
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.postgres import database
+from batchledger.model.batch import Attempt, Decision
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract.life import apply, store, store_replay, take_replay_to_audited, take_to_audited, take_to_published
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 from tests.support import wait_until

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange
-from batchledger.errors import BatchBlockedError, FencedError, PositionConflictError, StagingLostError
-from batchledger.offsets import OffsetRange
-from batchledger.rewind import ResolvedRewind
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange
+from batchledger.model.errors import BatchBlockedError, FencedError, PositionConflictError, StagingLostError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND, fenced_by_second_attempt

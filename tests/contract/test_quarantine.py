@@ -2,9 +2,9 @@
 
 import pytest
 
-from batchledger.batch import Decision, QuarantinedRecord, Staged
-from batchledger.offsets import OffsetRange, TopicPartition, single_offset
-from batchledger.quarantine_content import KINDS_SHOWN, NOTHING, ErrorKind, QuarantineContent
+from batchledger.model.batch import Decision, QuarantinedRecord, Staged
+from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
+from batchledger.model.records.quarantine import KINDS_SHOWN, NOTHING, ErrorKind, QuarantineContent
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 

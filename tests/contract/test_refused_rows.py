@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.batch import Attempt, Staged
-from batchledger.database import transaction, translate_errors
-from batchledger.errors import (
+from batchledger.adapters.postgres.database import transaction, translate_errors
+from batchledger.adapters.postgres.staging.tables import open_table
+from batchledger.model.batch import Attempt, Staged
+from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
     DatabaseRefusedError,
     RowsRefusedError,
     ServiceUnavailableError,
 )
-from batchledger.sinks.staging import open_table
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.warehouses import PostgresWarehouse, open_postgres

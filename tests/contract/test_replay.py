@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
-from batchledger.errors import FencedError, PositionConflictError
-from batchledger.ledger.history import load_batch_history
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
-from batchledger.record_rules import Deduplication
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
+from batchledger.model.errors import FencedError, PositionConflictError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication
+from batchledger.planning.live import Plan
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.life import (
     apply,

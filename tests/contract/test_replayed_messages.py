@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.errors import AuditOutdatedError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.errors import AuditOutdatedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.messages import BY_ID, MONTH, Messages

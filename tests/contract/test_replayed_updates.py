@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.errors import KeyConflictError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import Upsert, VersionBy
+from batchledger.model.errors import KeyConflictError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Upsert, VersionBy
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYS, P0, P1, STABLE, Record, Story

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.batch import Decided
-from batchledger.errors import FencedError, PositionConflictError, TargetChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.quarantine_content import NOTHING
-from batchledger.record_rules import Deduplication
+from batchledger.model.batch import Decided
+from batchledger.model.errors import FencedError, PositionConflictError, TargetChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.quarantine import NOTHING
+from batchledger.model.records.rules import Deduplication
 from tests.contract import life
 from tests.contract.decided import assert_proved, record_of, rewind
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from batchledger.batch import Decision
-from batchledger.errors import BatchBlockedError, ConfigurationError, StagingLostError
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.batch import Decision
+from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingLostError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import Deduplication, SequenceRule
+from batchledger.planning.rewind import ResolvedRewind
 from batchledger.ports import Publication
-from batchledger.record_rules import Deduplication, SequenceRule
-from batchledger.rewind import ResolvedRewind
 from tests.contract import life
 from tests.contract.conftest import JUDGED_IN_DATABASE
 from tests.contract.numbered import BY_DEVICE, FROM_ONE, SCHEMA, Numbered

@@ -7,10 +7,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount
-from batchledger.batch import Attempt, Staged
-from batchledger.errors import StagingError, StagingLostError, TargetChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCount
+from batchledger.model.batch import Attempt, Staged
+from batchledger.model.errors import StagingError, StagingLostError, TargetChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import FIRST, ORDERS_0, ORDERS_1, OTHER, SECOND

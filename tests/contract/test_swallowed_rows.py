@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.batch import Attempt
-from batchledger.errors import RowsRefusedError, StagingLostError
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import RowsRefusedError, StagingLostError
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.test_refused_rows import alter, check, trigger

@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchledger.offsets import OffsetRange
-from batchledger.record_times import RecordTimes, Searched, TimeSearch, TimeSpan, to_milliseconds
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.times import RecordTimes, Searched, TimeSearch, TimeSpan, to_milliseconds
 from tests.contract.sources import Source
 from tests.fakes.source import DEFAULT_TIMESTAMP
 

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Decision
-from batchledger.offsets import OffsetRange
-from batchledger.record_times import RecordTimes, TimedRange, TimeSpan, to_milliseconds
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, Decision
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan, to_milliseconds
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.life import NOW, ORDERS_0, ORDERS_1

@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from batchledger.accounting import TargetCount
-from batchledger.errors import ConfigurationError, KeyConflictError, StagingLostError, TargetChangedError
-from batchledger.offsets import TopicPartition
-from batchledger.record_rules import Deduplication, Upsert
+from batchledger.model.balance import TargetCount
+from batchledger.model.errors import ConfigurationError, KeyConflictError, StagingLostError, TargetChangedError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import Deduplication, Upsert
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYED_SCHEMA, P0, P1, STABLE, Record, Story

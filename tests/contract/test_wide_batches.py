@@ -10,13 +10,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.accounting import WitnessedRange
-from batchledger.database import ranges_as_arrays, read_statement
-from batchledger.ledger.evidence import quarantine_table, visible_table
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.ledger.evidence import quarantine_table, visible_table
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 
+LEDGER = "batchledger.adapters.postgres.ledger"
 RANGES = [OffsetRange(TopicPartition("orders", number), 0, 3) for number in range(300)]
 POISON = [(each.partition, 1) for each in RANGES]
 
@@ -56,7 +57,7 @@ def test_evidence_is_read_once_however_many_ranges_it_is_about(
     attempt = life.stage(warehouse, life.store(warehouse, *RANGES), poison=POISON)
     assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(each, 3, 1) for each in RANGES]
     tables = {"visible": visible_table(attempt), "quarantine": quarantine_table(attempt)}
-    statement = sql.SQL(read_statement("batchledger.ledger", "summarise_evidence").decode()).format(**tables)
+    statement = read_sql(LEDGER, "summarise_evidence").format(**tables)
     loops = count_loops(warehouse_dsn, statement, {"batch_id": attempt.batch.batch_id})
     name = f"b{attempt.batch.batch_id}_a{attempt.number}"
     assert {loops[f"{name}_visible"], loops[f"{name}_quarantine"]} == {1}
@@ -65,6 +66,6 @@ def test_evidence_is_read_once_however_many_ranges_it_is_about(
 def test_storing_a_plan_looks_the_pipeline_up_once(warehouse: PostgresWarehouse, warehouse_dsn: str) -> None:
     batch = life.take_to_published(warehouse, *RANGES).batch
     following = [OffsetRange(each.partition, 3, 5) for each in RANGES]
-    statement = sql.SQL(read_statement("batchledger.ledger", "insert_ranges").decode()).format()
+    statement = read_sql(LEDGER, "insert_ranges").format()
     parameters = {"batch_id": batch.batch_id, "pipeline": warehouse.pipeline, **ranges_as_arrays(following)}
     assert count_loops(warehouse_dsn, statement, parameters)["pipeline"] == 1

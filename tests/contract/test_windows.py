@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger.accounting import TargetCount, TargetCounts
-from batchledger.batch import Attempt, Decision, DecisionKind
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.proof import prove
-from batchledger.record_rules import SinkMode
-from batchledger.rewind import ResolvedRewind
-from batchledger.verification import Verification
-from batchledger.window import Window
+from batchledger.model.balance import TargetCount, TargetCounts
+from batchledger.model.batch import Attempt, Decision, DecisionKind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import SinkMode
+from batchledger.planning.rewind import ResolvedRewind
+from batchledger.proof.newest import NewestHistory
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import Verification
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 
@@ -36,7 +36,7 @@ class Look:
     warehouse: Warehouse
     newest: int
     events: Sequence[Callable[[], object]] = ()
-    windows: list[Window] = field(default_factory=list)
+    windows: list[NewestHistory] = field(default_factory=list)
 
     def prove(self) -> Verification:
         since = self.warehouse.find_window(self.newest)
@@ -47,7 +47,7 @@ class Look:
             next(events, lambda: None)()
             return self.warehouse.sink.count_target(self.warehouse.pipeline, within)
 
-        window = Window(since, self.warehouse.load_published_history, count)
+        window = NewestHistory(since, self.warehouse.load_published_history, count)
         self.windows.append(window)
         mode = SinkMode.UPSERT if self.warehouse.upsert else SinkMode.APPEND
         return prove(self.warehouse.pipeline, window.load, window.count, mode)

@@ -7,11 +7,11 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from batchledger.kafka.output_topic import KafkaOutputTopic
-from batchledger.proof import prove
-from batchledger.record_rules import SinkMode
-from batchledger.sinks.topic import TopicSink
-from batchledger.verification import Verification
+from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
+from batchledger.adapters.postgres.sinks.topic import TopicSink
+from batchledger.model.records.rules import SinkMode
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.topics import read_rows
 

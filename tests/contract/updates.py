@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from batchledger.batch import Attempt, BatchState
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import Upsert, VersionBy
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Upsert, VersionBy
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 from tests.fakes.database import Coordinate

@@ -14,21 +14,21 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from batchledger.accounting import TargetCounts
-from batchledger.batch import DecisionRecord, TopicIdentity
-from batchledger.comparison import DryRunOutcome
-from batchledger.ledger.audits import find_window
-from batchledger.ledger.decisions import PostgresDecisions
-from batchledger.ledger.evidence import PostgresEvidence
-from batchledger.ledger.history import list_decisions, load_batch_history, load_published_history
-from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.offsets import TopicPartition
+from batchledger.adapters.postgres.ledger.audits import find_window
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
+from batchledger.adapters.postgres.ledger.history import list_decisions, load_batch_history, load_published_history
+from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.model.balance import TargetCounts
+from batchledger.model.batch import DecisionRecord, TopicIdentity
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.comparison import DryRunOutcome
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, Upsert
 from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
-from batchledger.proof import prove
-from batchledger.record_rules import Deduplication, SequenceRule, SinkMode, Upsert
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.verification import PublishedHistory, Verification
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import PublishedHistory, Verification
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from batchledger.trigger_form import CatchUp, Field, RunFacts, read_order
+from batchledger.interfaces.trigger_form import CatchUp, Field, RunFacts, read_order
 from tests.conftest import ROOT
 from tests.support import SCHEMA
 

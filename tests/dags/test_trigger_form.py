@@ -6,9 +6,9 @@ import pytest
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
-from batchledger.airflow_triggers import LABEL_BY_ACTION, make_form
-from batchledger.offsets import OffsetRange
-from batchledger.trigger_form import Action, Field
+from batchledger.interfaces.airflow.triggers import LABEL_BY_ACTION, make_form
+from batchledger.interfaces.trigger_form import Action, Field
+from batchledger.model.offsets import OffsetRange
 
 
 def validate(**fields: Any) -> dict[str, Any]:

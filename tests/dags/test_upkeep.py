@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from batchledger.demo import DATA_DOCS
+from batchledger.local.demo import DATA_DOCS
 from tests.conftest import ROOT
 from tests.support import SCHEMA
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from batchledger.airflow_api import AirflowApi, Run
-from batchledger.ledger.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
+from batchledger.adapters.postgres.ledger.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
+from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.wiring import ledger_dsn
 from tests.support import TestPipeline, wait_until
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from batchledger.airflow_api import AirflowApi
-from batchledger.batch import BatchState
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.model.batch import BatchState
 from tests.conftest import TestServices
 from tests.e2e.runs import PATIENT, run_to_the_end, task_states
 from tests.endpoints import free_port, serve_webhook

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import yaml
 
-from batchledger.airflow_api import AirflowApi, Backfill, Run
-from batchledger.examples.flights import read_flights
-from batchledger.kafka.producer import Record, produce
+from batchledger.local.airflow_api import AirflowApi, Backfill, Run
+from batchledger.local.samples.flights import read_flights
+from batchledger.local.samples.producer import SampleRecord, produce
 from tests.conftest import ROOT
 from tests.e2e.runs import (
     DAY,
@@ -40,13 +40,13 @@ DAYS = 7
 LIVE_DAYS = 3
 
 
-def flights_of(flights: Sequence[Record], first_day: int, days: int) -> list[Record]:
+def flights_of(flights: Sequence[SampleRecord], first_day: int, days: int) -> list[SampleRecord]:
     """Those that were to depart on these days, counted from the first of January, in UTC."""
     since, until = (int((FIRST_DAY + day * DAY).timestamp() * 1000) for day in (first_day, first_day + days))
     return [flight for flight in flights if since <= flight.timestamp_ms < until]
 
 
-def send_flights(pipeline: TestPipeline, flights: Sequence[Record]) -> None:
+def send_flights(pipeline: TestPipeline, flights: Sequence[SampleRecord]) -> None:
     """Write flights with their own keys and moments."""
     assert produce(pipeline.workplace.kafka_options, pipeline.name, 2, flights, lambda _: None) == len(flights) > 0
     pipeline.sent.extend(json.loads(flight.value)["message_id"] for flight in flights)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from batchledger import plans
-from batchledger.airflow_api import AirflowApi
-from batchledger.at_work import begin_work
+from batchledger.lifecycle import plans
+from batchledger.lifecycle.at_work import begin_work
+from batchledger.local.airflow_api import AirflowApi
 from tests.e2e.runs import PATIENT, plan_of, run_to_the_end, switch_on, task_states, trigger
 from tests.support import Workplace
 

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from batchledger.airflow_api import AirflowApi, Run
-from batchledger.demo import DATA_DOCS
+from batchledger.local.airflow_api import AirflowApi, Run
+from batchledger.local.demo import DATA_DOCS
 from tests.e2e.runs import DEADLINE_SECONDS, batches_of, run_to_the_end, switch_on, task_states, wait_until_idle
 from tests.support import TestPipeline, Workplace, wait_until
 

@@ -12,14 +12,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
-from batchledger import decisions, run_batch
-from batchledger.airflow_api import AirflowApi
-from batchledger.batch import BatchState, Decision
-from batchledger.errors import BatchBlockedError, LossError
-from batchledger.ledger.history import load_batch_history
-from batchledger.offsets import OffsetRange
-from batchledger.stack.home import write_private
-from batchledger.ui.app import build_app
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.interfaces.page.app import build_app
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.stack.home import write_private
+from batchledger.model.batch import BatchState, Decision
+from batchledger.model.errors import BatchBlockedError, LossError
+from batchledger.model.offsets import OffsetRange
 from batchledger.wiring import ledger_dsn
 from tests.chromium import Look, OpenPage
 from tests.conftest import Kafka, TestServices

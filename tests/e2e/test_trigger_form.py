@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from batchledger.airflow_api import AirflowApi
-from batchledger.batch import BatchState
-from batchledger.errors import SetupError
-from batchledger.ledger.history import load_batch_history
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.model.batch import BatchState
+from batchledger.model.errors import SetupError
 from batchledger.wiring import ledger_dsn
 from tests.conftest import TestServices
 from tests.e2e.runs import (

@@ -2,8 +2,8 @@
 
 import psycopg
 
-from batchledger import run_batch
-from batchledger.airflow_api import AirflowApi, Run, Task
+from batchledger.lifecycle import run_batch
+from batchledger.local.airflow_api import AirflowApi, Run, Task
 from tests.e2e.runs import DEADLINE_SECONDS
 from tests.support import TestPipeline, Workplace, wait_until
 

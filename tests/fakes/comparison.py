@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from batchledger.batch import Attempt
-from batchledger.columns import BATCH_COLUMN, DELETED_COLUMN
-from batchledger.comparison import ChangedRow, Comparison
+from batchledger.model.batch import Attempt
+from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.model.records.comparison import ChangedRow, Comparison
 from tests.fakes.database import Row, StoredTarget, coordinate_of
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from batchledger.batch import DeliveryMode
+from batchledger.model.batch import DeliveryMode
 
 SHARED, FOREIGN = SINKS = ("ledger's database", "foreign sink")
 """Where the target of a test is: in the ledger's database, or in a sink that commits by itself."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position, StepFailure
-from batchledger.comparison import DryRunOutcome
-from batchledger.errors import ServiceUnavailableError
-from batchledger.incidents import Event, Incident
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position, StepFailure
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.incidents import Event, Incident
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import DryRunOutcome
 
 Row = Mapping[str, Any]
 AttemptKey = tuple[int, int]

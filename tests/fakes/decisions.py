@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from batchledger import effects
-from batchledger.accounting import Balance, give_up_unexplained
-from batchledger.batch import (
+from batchledger.model import effects
+from batchledger.model.balance import Balance, give_up_unexplained
+from batchledger.model.batch import (
     Attempt,
     Batch,
     BatchState,
@@ -19,9 +19,8 @@ from batchledger.batch import (
     Position,
     Target,
 )
-from batchledger.offsets import OffsetRange, find_gaps
-from batchledger.ports import Truncate
-from batchledger.refusals import (
+from batchledger.model.offsets import OffsetRange, find_gaps
+from batchledger.model.refusals import (
     adopted_by_another,
     closed,
     fenced_by,
@@ -31,7 +30,8 @@ from batchledger.refusals import (
     still_held,
     target_changed,
 )
-from batchledger.rewind import ResolvedRewind, require_checked, require_present
+from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
+from batchledger.ports import Truncate
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now
 from tests.fakes.stored import (

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from batchledger.batch import Attempt, HeldRange, Lane
-from batchledger.record_rules import Deduplication
+from batchledger.model.batch import Attempt, HeldRange, Lane
+from batchledger.model.records.rules import Deduplication
 from tests.fakes.database import Coordinate, Row, StoredKey, Tables, Verdict, coordinate_of
 
 Verdicts = Mapping[Coordinate, Verdict]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from batchledger.batch import Batch, BatchState, Lane
-from batchledger.checking import CheckResult
-from batchledger.ledger.figures import BatchFigures
-from batchledger.ledger.history import AttemptRecord, BatchHistory, RangeRecord
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.postgres.ledger.figures import BatchFigures
+from batchledger.adapters.postgres.ledger.history import AttemptRecord, BatchHistory, RangeRecord
+from batchledger.model.batch import Batch, BatchState, Lane
+from batchledger.model.checks import CheckResult
+from batchledger.model.offsets import OffsetRange, TopicPartition
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIGURES = BatchFigures(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from batchledger.accounting import WitnessedRange
-from batchledger.batch import Attempt, Batch
-from batchledger.checking import FailedRecord
-from batchledger.errors import StagingLostError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA
-from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
-from batchledger.record_times import RecordTimes
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.checks import FailedRecord
+from batchledger.model.errors import StagingLostError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
+from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
+from batchledger.model.records.times import RecordTimes
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 

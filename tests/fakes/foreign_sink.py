@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from batchledger.batch import Attempt, BatchState, HeldRange
-from batchledger.errors import DecisionRefusedError, OutcomeUnknownError
+from batchledger.model.batch import Attempt, BatchState, HeldRange
+from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
 from batchledger.ports import Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables

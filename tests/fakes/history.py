@@ -4,11 +4,11 @@ from collections import Counter, defaultdict
 from datetime import datetime
 from functools import partial
 
-from batchledger.batch import BatchState
-from batchledger.offsets import count_offsets, find_gaps, intersect
-from batchledger.proof import prove as prove_pipeline
-from batchledger.record_rules import SinkMode
-from batchledger.verification import PublishedHistory, PublishedRange, Removed, TargetKey, Verification
+from batchledger.model.batch import BatchState
+from batchledger.model.offsets import count_offsets, find_gaps, intersect
+from batchledger.model.records.rules import SinkMode
+from batchledger.proof.proving import prove as prove_pipeline
+from batchledger.proof.verification import PublishedHistory, PublishedRange, Removed, TargetKey, Verification
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredReplacement, Tables
 from tests.fakes.sink import MemorySink
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from batchledger.batch import Batch, BatchState, DecisionKind, Lane, Step
-from batchledger.checking import permit_publication
-from batchledger.incidents import (
+from batchledger.model.batch import Batch, BatchState, DecisionKind, Lane, Step
+from batchledger.model.checks import permit_publication
+from batchledger.model.incidents import (
     ChannelFailure,
     Event,
     Findings,
@@ -19,7 +19,7 @@ from batchledger.incidents import (
     wait_after,
     wait_before,
 )
-from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
+from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredNotification, Tables
 from tests.fakes.stored import summarise_quarantine
 
@@ -153,10 +153,10 @@ def _find_last_sent(tables: Tables, pipeline: str, channel: str) -> datetime | N
     return max((each.sent_at for each in of_pipeline if each.sent_at), default=None)
 
 
-def _facts(tables: Tables, stored: StoredBatch) -> BatchFacts:
+def _facts(tables: Tables, stored: StoredBatch) -> JudgedBatch:
     batch = stored.batch
     judged = max((number for batch_id, number in tables.checks if batch_id == batch.batch_id), default=None)
-    return BatchFacts(
+    return JudgedBatch(
         batch,
         tables.checks.get((batch.batch_id, judged), ()) if judged else (),
         judged,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum, auto
 
-from batchledger.accounting import Balance
-from batchledger.batch import (
+from batchledger.model.balance import Balance
+from batchledger.model.batch import (
     Attempt,
     Batch,
     BatchState,
@@ -22,17 +22,17 @@ from batchledger.batch import (
     StepFailure,
     state_after_audit,
 )
-from batchledger.checking import CheckResult, Suite
-from batchledger.comparison import DryRunOutcome
-from batchledger.effects import dropping, leaving_out
-from batchledger.errors import BatchBlockedError, OutcomeUnknownError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, intersect, merge_ranges
-from batchledger.pacing import Pace
-from batchledger.planning import Plan
+from batchledger.model.checks import CheckResult, Suite
+from batchledger.model.effects import dropping, leaving_out
+from batchledger.model.errors import BatchBlockedError, OutcomeUnknownError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, intersect, merge_ranges
+from batchledger.model.records.comparison import DryRunOutcome
+from batchledger.model.records.quarantine import QuarantineContent
+from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
+from batchledger.model.refusals import closed, fenced_by, outcome_pending
+from batchledger.planning.batch_size import Pace
+from batchledger.planning.live import Plan
 from batchledger.ports import RecentBatch
-from batchledger.quarantine_content import QuarantineContent
-from batchledger.record_times import RecordTimes, TimedRange, TimeSpan
-from batchledger.refusals import closed, fenced_by, outcome_pending
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
 from tests.fakes.stored import (

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from batchledger.batch import BatchState
-from batchledger.presence import Patience, Presence
+from batchledger.model.batch import BatchState
+from batchledger.model.presence import Patience, Presence
 from tests.fakes.database import MemoryDatabase, StoredPresence
 
 _OVER = (BatchState.PUBLISHED, BatchState.BLOCKED, BatchState.DISCARDED)

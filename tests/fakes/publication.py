@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from batchledger.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord, Target
-from batchledger.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
-from batchledger.offsets import TopicPartition, find_gaps, intersect
-from batchledger.refusals import fenced_by, never_published, position_conflict, target_changed
+from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord, Target
+from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
+from batchledger.model.offsets import TopicPartition, find_gaps, intersect
+from batchledger.model.refusals import fenced_by, never_published, position_conflict, target_changed
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 

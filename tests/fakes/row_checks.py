@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchledger.checking import CheckResult, JudgedCheck, OnFailure, Outcome, Severity, Suite
-from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.checks import CheckResult, JudgedCheck, OnFailure, Outcome, Severity, Suite
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import CheckedBatch, RowsToCheck
 
 

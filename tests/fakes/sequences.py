@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from batchledger.accounting import IntegrityCheck
-from batchledger.batch import Attempt
-from batchledger.checking import Offender
-from batchledger.numbering import NumberFacts, name_missing, name_repeated
-from batchledger.offsets import OffsetRange
-from batchledger.record_rules import SequenceRule
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import Offender
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.numbering import NumberFacts, name_missing, name_repeated
+from batchledger.model.records.rules import SequenceRule
 from tests.fakes.database import Coordinate, Row, StoredSeries, Tables, coordinate_of
 
 

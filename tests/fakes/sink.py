@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCount, TargetCounts
-from batchledger.batch import Attempt, HeldRange, Lane, Target
-from batchledger.checking import Offender
-from batchledger.columns import DELETED_COLUMN
-from batchledger.comparison import Comparison
-from batchledger.errors import (
+from batchledger.adapters.postgres.staging.key_types import describe_types, require_same_types
+from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCount, TargetCounts
+from batchledger.model.batch import Attempt, HeldRange, Lane, Target
+from batchledger.model.checks import Offender
+from batchledger.model.errors import (
     AuditOutdatedError,
     ConfigurationError,
     StagingError,
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.housekeeping import Housekeeping
-from batchledger.identifiers import explain_columns
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition, intersect
+from batchledger.model.housekeeping import Housekeeping
+from batchledger.model.offsets import OffsetRange, TopicPartition, intersect
+from batchledger.model.records.columns import DELETED_COLUMN
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.model.records.times import RecordTimes, to_milliseconds
+from batchledger.model.refusals import target_changed
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
-from batchledger.record_rules import Deduplication, SequenceRule, Upsert
-from batchledger.record_times import RecordTimes, to_milliseconds
-from batchledger.refusals import target_changed
-from batchledger.sinks.key_types import describe_types, require_same_types
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from batchledger.accounting import HoleEvidence
-from batchledger.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
-from batchledger.errors import ServiceUnavailableError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA
-from batchledger.record_times import EPOCH, MILLISECOND, Searched, TimeSearch, TimeSpan, to_milliseconds
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.model.balance import HoleEvidence
+from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
+from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.records.times import EPOCH, MILLISECOND, Searched, TimeSearch, TimeSpan, to_milliseconds
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from batchledger.batch import Batch, BatchState, Decision, DecisionKind, DecisionRecord, Lane, QuarantinedRecord
-from batchledger.effects import Effect, discarding
-from batchledger.errors import PlanOvertakenError, UnknownBatchError
-from batchledger.offsets import OffsetRange
-from batchledger.quarantine_content import ErrorKind, QuarantineContent, summarise
-from batchledger.refusals import outcome_pending, paused_by
+from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, DecisionRecord, Lane, QuarantinedRecord
+from batchledger.model.effects import Effect, discarding
+from batchledger.model.errors import PlanOvertakenError, UnknownBatchError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
+from batchledger.model.refusals import outcome_pending, paused_by
 from tests.fakes.database import StoredBatch, Tables
 
 

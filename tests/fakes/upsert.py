@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from batchledger.batch import Attempt
-from batchledger.errors import KeyConflictError
-from batchledger.offsets import TopicPartition
-from batchledger.record_rules import Upsert, VersionBy
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import KeyConflictError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import Upsert, VersionBy
 from tests.fakes.database import Row, Tables, coordinate_of
 
 _NEVER = datetime.min.replace(tzinfo=UTC)

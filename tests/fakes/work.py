@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.accounting import CHECKS_OF_NUMBERS, IntegrityCheck
-from batchledger.batch import Attempt, Batch, RecordOrigin, Staged
-from batchledger.checking import CheckResult, Outcome, Severity
-from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
-from batchledger.errors import StagingError
-from batchledger.facts import BatchFacts
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.balance import CHECKS_OF_NUMBERS, IntegrityCheck
+from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
+from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.errors import StagingError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import TombstonePolicy
 from batchledger.ports import Evidence, Sink
-from batchledger.quarantine import QUARANTINE_SCHEMA
-from batchledger.record_rules import TombstonePolicy
 from tests.fakes.source import MemoryBroker, Record, stamp, to_moment
 
 ROW_SCHEMA = pa.schema(
@@ -131,7 +131,7 @@ class MemoryAuditor:
 
     ignored: frozenset[IntegrityCheck] = frozenset()
 
-    def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
+    def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         """See the port."""
         ranges = facts.ranges
         next_offsets = {each.partition: each.next_offset for each in facts.positions or ()}

@@ -7,16 +7,16 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from batchledger import plans, run_batch
-from batchledger.accounting import HolePolicy, IntegrityCheck
-from batchledger.batch import Batch, DeliveryMode
-from batchledger.offsets import TopicPartition
-from batchledger.pipeline import PipelineRules, Platform
-from batchledger.planning import Limits, StartPolicy
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import PipelineRules, Platform
+from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.presence import Patience
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
+from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
-from batchledger.presence import Patience
-from batchledger.quarantine_content import QuarantineLimit
-from batchledger.record_rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence

@@ -14,14 +14,14 @@ from multiprocessing.context import ForkServerProcess
 import psutil
 import psycopg
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch, Decision
-from batchledger.config import load_pipeline
-from batchledger.errors import BatchledgerError
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.pipeline import Platform
-from batchledger.presence import Patience
-from batchledger.replay import Replay
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch, Decision
+from batchledger.model.errors import BatchledgerError
+from batchledger.model.presence import Patience
+from batchledger.planning.replay import Replay
 from batchledger.wiring import build_platform, ledger_dsn
 from tests.forked import fork_server
 from tests.support import wait_until

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from batchledger.ledger.migrate import migrate
-from batchledger.stack import local_stack, processes
-from batchledger.stack.home import Home, Ports
-from batchledger.stack.processes import Record
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.local.stack import local_stack, processes
+from batchledger.local.stack.home import Home, Ports
+from batchledger.local.stack.processes import ServiceRecord
 from tests.conftest import SERVICES, choose_ports
 
 
@@ -54,7 +54,7 @@ class Server:
 
     @property
     def _leader(self) -> psutil.Process:
-        record = Record.read(self.home, self.service)
+        record = ServiceRecord.read(self.home, self.service)
         assert record is not None
         return psutil.Process(record.pid)
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch, BatchState
-from batchledger.errors import ServiceUnavailableError, TopicChangedError
-from batchledger.kafka.requests import REQUEST_TIMEOUT_SECONDS
-from batchledger.stack.kafka_broker import bootstrap_servers
+from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS
+from batchledger.lifecycle import plans, run_batch
+from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.model.batch import Batch, BatchState
+from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from tests.fakes.crash import Interrupt
 from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace

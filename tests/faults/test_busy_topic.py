@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import BatchState
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import BatchState
 from tests.faults.run_and_die import run_until_killed
 from tests.support import Workplace, admin_client, create_topic
 from tests.topics import busy

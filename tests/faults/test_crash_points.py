@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, BatchState, DeliveryMode
-from batchledger.errors import FencedError, OutcomeUnknownError, StagingLostError
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.publication import PostgresPublication
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode
+from batchledger.model.errors import FencedError, OutcomeUnknownError, StagingLostError
 from batchledger.wiring import verify_pipeline
 from tests.conftest import ROOT
 from tests.fakes.crash import AFTER_COMMIT, BEFORE_PUBLISHING, copies_after_crash, crash_points

@@ -9,11 +9,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.errors import BatchledgerError
-from batchledger.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
-from batchledger.stack.home import Credentials
-from batchledger.stack.postgres_server import connection_string
+from batchledger.lifecycle import plans, run_batch
+from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials
+from batchledger.local.stack.postgres_server import connection_string
+from batchledger.model.errors import BatchledgerError
 from tests.fakes.crash import Interrupt
 from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace

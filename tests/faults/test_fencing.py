@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.at_work import wait_until_left
-from batchledger.batch import Attempt, Batch, BatchState
-from batchledger.errors import AtWorkError, FencedError, OutcomeUnknownError
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.publication import PostgresPublication
-from batchledger.presence import NO_PATIENCE, Patience
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.at_work import wait_until_left
+from batchledger.model.batch import Attempt, Batch, BatchState
+from batchledger.model.errors import AtWorkError, FencedError, OutcomeUnknownError
+from batchledger.model.presence import NO_PATIENCE, Patience
 from tests.faults.run_and_die import start_run
 from tests.support import TestPipeline, Workplace, wait_until
 

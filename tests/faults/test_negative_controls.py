@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 import psycopg
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch
-from batchledger.errors import BatchBlockedError, PositionConflictError
-from batchledger.pipeline import Platform
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.local.torture.sabotage import build_platform_without, overlaps_allowed
+from batchledger.local.torture.schedule import Protection
+from batchledger.model.batch import Batch
+from batchledger.model.errors import BatchBlockedError, PositionConflictError
+from batchledger.model.presence import NO_PATIENCE
 from batchledger.ports import no_crash
-from batchledger.presence import NO_PATIENCE
-from batchledger.torture.sabotage import build_platform_without, overlaps_allowed
-from batchledger.torture.schedule import Protection
 from batchledger.wiring import verify_pipeline
 from tests.support import TestPipeline, Workplace
 

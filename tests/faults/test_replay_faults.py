@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import DeliveryMode
-from batchledger.errors import ExpiredError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.replay import Replay, Window
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.errors import ExpiredError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.replay import Replay, Window
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import replay_crash_points
 from tests.faults.run_and_die import publish_again, run_until_killed

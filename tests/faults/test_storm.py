@@ -16,9 +16,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from batchledger import run_batch
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.presence import Presence
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.lifecycle import run_batch
+from batchledger.model.presence import Presence
 from tests.faults.run_and_die import wait_until_left_by_the_dead
 from tests.forked import start_command
 from tests.support import TestPipeline, Workplace, wait_until

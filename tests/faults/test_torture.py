@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from batchledger.stack.processes import STACK_COOKIE
-from batchledger.torture.schedule import SinkKind
+from batchledger.local.stack.processes import STACK_COOKIE
+from batchledger.local.torture.schedule import SinkKind
 from tests.conftest import ROOT, SERVICES
 from tests.faults.torture_controls import FAULTS_BY_SINK, QUICK_FAULTS
 

@@ -16,12 +16,12 @@ import psycopg
 from psycopg import sql
 from rich.console import Console
 
-from batchledger.stack import Home
-from batchledger.torture.checker import compare, read_target
-from batchledger.torture.records import Guarantee, Record
-from batchledger.torture.rig import Rig, build_rig
-from batchledger.torture.run import run_rounds, torture_home
-from batchledger.torture.schedule import (
+from batchledger.local.stack import Home
+from batchledger.local.torture.checker import compare, read_target
+from batchledger.local.torture.records import IntendedRecord, WriteKind
+from batchledger.local.torture.rig import Rig, build_rig
+from batchledger.local.torture.run import run_rounds, torture_home
+from batchledger.local.torture.schedule import (
     EXACTLY_ONCE,
     Chunk,
     Fault,
@@ -35,7 +35,7 @@ from batchledger.torture.schedule import (
 
 ROUNDS = 1
 SEED = 1
-RECORDS = (Chunk(Guarantee.IDEMPOTENT, 20), Chunk(Guarantee.ABORT, 5), Chunk(Guarantee.COMMIT, 20))
+RECORDS = (Chunk(WriteKind.IDEMPOTENT, 20), Chunk(WriteKind.ABORT, 5), Chunk(WriteKind.COMMIT, 20))
 QUICK_FAULTS = (
     Fault(FaultKind.CUT, "rows_moved", way=Way.WAREHOUSE),
     Fault(FaultKind.CUT, "attempt_opened", way=Way.KAFKA),
@@ -90,10 +90,10 @@ def main() -> None:
 def show_in_the_wrong_order(rig: Rig) -> list[str]:
     """Commit a batch with a higher number before the one with the records that go first; return what is told."""
     table = f"late_{uuid.uuid4().hex[:8]}"
-    first, second = (Record.make(f"id{number}", "key", number) for number in range(2))
+    first, second = (IntendedRecord.make(f"id{number}", "key", number) for number in range(2))
     insert = sql.SQL("insert into {} values (%s, %s, %s, %s, %s, 0, %s, %s)").format(sql.Identifier(table))
 
-    def show(connection: psycopg.Connection, record: Record, batch_id: int) -> None:
+    def show(connection: psycopg.Connection, record: IntendedRecord, batch_id: int) -> None:
         values = [record.record_id, record.record_key, record.sequence, record.payload]
         connection.execute(insert, [*values, table, record.sequence, batch_id])
         connection.commit()

@@ -4,9 +4,9 @@ from time import monotonic
 
 import pytest
 
-from batchledger.batch import BatchState
-from batchledger.errors import BatchBlockedError
-from batchledger.run_batch import run_once
+from batchledger.lifecycle.run_batch import run_once
+from batchledger.model.batch import BatchState
+from batchledger.model.errors import BatchBlockedError
 from tests.endpoints import Mailbox, Webhook, free_port
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace, delete_records

@@ -8,10 +8,10 @@ from threading import Event, Thread
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import DeliveryMode
-from batchledger.offsets import TopicPartition, count_offsets
-from batchledger.planning import Limits
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.offsets import TopicPartition, count_offsets
+from batchledger.planning.live import Limits
 from tests.contract.warehouses import PostgresWarehouse
 from tests.forked import start_command
 from tests.machine.worlds import PostgresWorld

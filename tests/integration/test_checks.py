@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger import run_batch
-from batchledger.batch import Batch, BatchState, Decision, Lane
-from batchledger.checking import CheckResult, OnFailure, Outcome, Suite
-from batchledger.errors import BatchBlockedError, CheckNotRunError, ConfigurationError
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Plan
-from batchledger.replay import plan_quarantined
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import Batch, BatchState, Decision, Lane
+from batchledger.model.checks import CheckResult, OnFailure, Outcome, Suite
+from batchledger.model.errors import BatchBlockedError, CheckNotRunError, ConfigurationError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import Plan
+from batchledger.planning.replay import plan_quarantined
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.support import TestPipeline, Workplace

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from batchledger.batch import Attempt
-from batchledger.checking import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
-from batchledger.checks.rows import PipelineChecks
-from batchledger.errors import ServiceUnavailableError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.expectations.rows import PipelineChecks
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import CheckedBatch, RecentBatch
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse, open_postgres

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.docs.folder import DOCS_VARIABLE
-from batchledger.errors import BatchBlockedError
-from batchledger.ledger.figures import load_figures
-from batchledger.upkeep import audit_pipeline
+from batchledger.adapters.postgres.ledger.figures import load_figures
+from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE
+from batchledger.interfaces.upkeep import audit_pipeline
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
 from batchledger.wiring import ledger_dsn
 from tests.integration.test_cli import ask
 from tests.support import Workplace

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from batchledger import run_batch
-from batchledger.errors import BatchBlockedError
-from batchledger.ledger.history import RangeRecord, load_batch_history
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.postgres.ledger.history import RangeRecord, load_batch_history
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.support import TestPipeline, Workplace, admin_client, wait_until
 
 ABORTED = b'{"message_id": "aborted"}'

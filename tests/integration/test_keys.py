@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Decision
-from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.replay import Replay
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Decision
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.replay import Replay
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.integration.test_cli import ask, batchledger

@@ -18,17 +18,18 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyiceberg.table import Table
 from typer.testing import CliRunner
 
-from batchledger import cli, run_batch
-from batchledger.batch import Attempt, BatchState, Staged
-from batchledger.connections import lake_catalog, load_connection
-from batchledger.errors import ConfigurationError, ServiceUnavailableError
-from batchledger.housekeeping import Leftover
-from batchledger.iceberg import catalog, commits, maintenance
-from batchledger.iceberg.catalog import LakeCatalog
-from batchledger.iceberg.commits import branch_of, tag_before, tag_of
-from batchledger.offsets import OffsetRange
-from batchledger.spark.session import open_connect_session
-from batchledger.upkeep import keep_house
+from batchledger import cli
+from batchledger.adapters.iceberg import catalog, commits, maintenance
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.adapters.spark.session import open_connect_session
+from batchledger.config.connections import lake_catalog, load_connection
+from batchledger.interfaces.upkeep import keep_house
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import Attempt, BatchState, Staged
+from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.model.housekeeping import Leftover
+from batchledger.model.offsets import OffsetRange
 from tests.contract import life
 from tests.contract.lake_warehouse import (
     LakeWarehouse,

@@ -20,19 +20,19 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger import plans
-from batchledger.batch import Attempt
-from batchledger.checking import Outcome
-from batchledger.config import PipelineConfig, read_pipeline_file
-from batchledger.incidents import IncidentKind
-from batchledger.kafka.admin import KEEP_FOREVER
-from batchledger.ledger.audits import load_newest_audit
-from batchledger.ledger.migrate import migrate
-from batchledger.ledger_audit import LedgerAudit, LedgerCheck
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.stack.defaults import DATABASE_USER
-from batchledger.stack.machine import HOST
-from batchledger.upkeep import audit_pipeline
+from batchledger.adapters.postgres.ledger.audits import load_newest_audit
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
+from batchledger.interfaces.upkeep import audit_pipeline
+from batchledger.lifecycle import plans
+from batchledger.local.samples.admin import KEEP_FOREVER
+from batchledger.local.stack.defaults import DATABASE_USER
+from batchledger.local.stack.machine import HOST
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import Outcome
+from batchledger.model.incidents import IncidentKind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.monitoring.ledger_audit import LedgerAudit, LedgerCheck
 from batchledger.wiring import build_platform
 from tests.conftest import SERVICES, Kafka
 from tests.contract import life

@@ -14,12 +14,16 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger import plans, run_batch
-from batchledger.accounting import Balance
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
-from batchledger.config import load_pipeline
-from batchledger.decisions import accept
-from batchledger.errors import (
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
+from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
     ConfigurationError,
@@ -28,12 +32,8 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.ledger.history import load_batch_history
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.ledger.publication import PostgresPublication
-from batchledger.pipeline import Platform
+from batchledger.model.presence import NO_PATIENCE
 from batchledger.ports import Stager
-from batchledger.presence import NO_PATIENCE
 from batchledger.wiring import build_platform, verify_pipeline
 from tests.fakes.crash import Interrupt
 from tests.support import Workplace

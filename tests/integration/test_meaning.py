@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from batchledger import plans, run_batch
-from batchledger.batch import Decision
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.replay import Quarantined, Replay
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Decision
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.replay import Quarantined, Replay
 from batchledger.wiring import verify_pipeline
 from tests.meaning import Meaning, columns_of_page, literal, of_section
 from tests.support import TestPipeline, Workplace

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from batchledger import decisions, plans, run_batch
-from batchledger.batch import Decision, Step, StepFailure
-from batchledger.coverage import Kind
-from batchledger.errors import BatchBlockedError
-from batchledger.health import PipelineState
-from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
-from batchledger.replay import Replay
-from batchledger.ui import lookout, pipeline_view
-from batchledger.ui.overview import Standing
-from batchledger.ui.pipeline_view import PipelineView, look_at_pipeline
-from batchledger.ui.ribbon import COLUMNS
+from batchledger.interfaces.page import lookout, pipeline_view
+from batchledger.interfaces.page.overview import Standing
+from batchledger.interfaces.page.pipeline_view import PipelineView, look_at_pipeline
+from batchledger.interfaces.page.ribbon import COLUMNS
+from batchledger.lifecycle import decisions, plans, run_batch
+from batchledger.model.batch import Decision, Step, StepFailure
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
+from batchledger.monitoring.health import PipelineState
+from batchledger.planning.replay import Replay
+from batchledger.proof.coverage import Kind
 from tests.integration.test_replay_command import change
 from tests.pages import ANA, PATIENT_SECONDS, VIEWER, Desk, User, block, open_desk, publish, words
 from tests.support import TestPipeline, Workplace, wait_until

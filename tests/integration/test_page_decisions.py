@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from batchledger import decisions, run_batch
-from batchledger.batch import Decision
-from batchledger.errors import BatchBlockedError
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.model.batch import Decision
+from batchledger.model.errors import BatchBlockedError
 from tests.pages import ANA, BEN, Desk, block, offers, open_desk, publish, read_approval, words
 from tests.support import TestPipeline, Workplace
 

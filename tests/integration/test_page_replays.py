@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from itsdangerous import TimestampSigner
 
-from batchledger.dry_run import dry_run_replay
-from batchledger.trigger_form import Rehearse, RunFacts, read_order
-from batchledger.ui import acting
+from batchledger.interfaces.page import acting
+from batchledger.interfaces.trigger_form import Rehearse, RunFacts, read_order
+from batchledger.lifecycle.dry_run import dry_run_replay
 from tests.integration.test_replay_command import change
 from tests.pages import ANA, Desk, offers, open_desk, publish, read_approval, words
 from tests.support import TestPipeline, Workplace, delete_records

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import Batch
-from batchledger.errors import BatchBlockedError
-from batchledger.ownership import load_batch
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.ownership import load_batch
+from batchledger.model.batch import Batch
+from batchledger.model.errors import BatchBlockedError
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.integration.test_cli import ask, batchledger

@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from batchledger.columns import Column
-from batchledger.errors import ServiceUnavailableError, SetupError
-from batchledger.examples.flights import FLIGHT_COUNT, read_flights
-from batchledger.examples.synthetic import synthesize_records
-from batchledger.kafka import admin, guarantees, producer
-from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic, find_ends
-from batchledger.kafka.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
-from batchledger.kafka.producer import Fed, Record, choose_partition, feed, produce
-from batchledger.kafka.requests import Isolation
+from batchledger.adapters.kafka.requests import Isolation
+from batchledger.local.samples import admin, guarantees, producer
+from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
+from batchledger.local.samples.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
+from batchledger.local.samples.producer import Fed, SampleRecord, choose_partition, feed, produce
+from batchledger.local.samples.synthetic import synthesize_records
+from batchledger.model.errors import ServiceUnavailableError, SetupError
+from batchledger.model.records.columns import Column
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until
 
@@ -80,7 +80,7 @@ def test_feed_killed_in_the_middle_is_continued_without_loss_or_doubling(options
 def test_feed_whose_input_fails_is_continued_without_loss_or_doubling(options: dict[str, str], topic: str) -> None:
     records = list(synthesize_records(COLUMNS, 100_000))
 
-    def fail_late() -> Iterator[Record]:
+    def fail_late() -> Iterator[SampleRecord]:
         yield from islice(records, 80_000)
         raise OSError("disk gone")
 
@@ -95,7 +95,7 @@ def test_a_record_that_the_broker_refuses_leaves_no_gap(options: dict[str, str])
     topic = f"produce-{uuid.uuid4().hex}"
     ensure_topic(options, topic, PARTITIONS, {**KEEP_FOREVER, "max.message.bytes": "200000"})
     records = list(synthesize_records(COLUMNS, 20_000))
-    records[10_000] = Record(b"large", os.urandom(400_000))
+    records[10_000] = SampleRecord(b"large", os.urandom(400_000))
     with pytest.raises(ServiceUnavailableError, match="without a gap"):
         feed(options, topic, PARTITIONS, records, ignore)
     found = read_topic(options, topic)
@@ -235,7 +235,7 @@ def test_lost_request_is_a_lost_record_that_a_producer_without_acknowledgements_
 def test_refused_records_are_counted_as_failed_and_the_others_stay(options: dict[str, str]) -> None:
     topic = f"produce-{uuid.uuid4().hex}"
     ensure_topic(options, topic, PARTITIONS, {**KEEP_FOREVER, "max.message.bytes": "2000"})
-    records = [Record(b"large", os.urandom(50_000)), *synthesize_records(COLUMNS, 5)]
+    records = [SampleRecord(b"large", os.urandom(50_000)), *synthesize_records(COLUMNS, 5)]
     known = deliver(options, topic, PARTITIONS, records, guarantee=Guarantee.PLAIN, transactions=AT_ONCE, report=ignore)
     assert known.failed > 0
     assert known.unknown == 0
@@ -280,7 +280,7 @@ def hold(done: int, first_reports: object) -> None:
         multiprocessing.Event().wait()
 
 
-def divide(records: list[Record]) -> dict[int, list[tuple[bytes, bytes]]]:
+def divide(records: list[SampleRecord]) -> dict[int, list[tuple[bytes, bytes]]]:
     """What each partition should hold, in order."""
     expected: dict[int, list[tuple[bytes, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
     for record in records:
@@ -306,7 +306,7 @@ def read_topic(options: dict[str, str], topic: str) -> dict[int, list[tuple[byte
     return found
 
 
-def divide_keys(records: list[Record]) -> dict[int, list[bytes]]:
+def divide_keys(records: list[SampleRecord]) -> dict[int, list[bytes]]:
     """The keys that each partition should show, in order."""
     return {partition: [key for key, _ in pairs] for partition, pairs in divide(records).items()}
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from batchledger.cli import app
-from batchledger.errors import ConfigurationError
+from batchledger.model.errors import ConfigurationError
 from tests.conftest import SERVICES, Kafka
 from tests.support import TestPipeline, Workplace, delete_records
 

@@ -15,15 +15,15 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, BatchState
-from batchledger.following import Follower, Tell
-from batchledger.pipeline import Platform
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, open_table
+from batchledger.adapters.spark.stager import SparkStager
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.following import Follower, Tell
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.progress import Progress, Reading
 from batchledger.ports import Stager
-from batchledger.progress import Progress, Reading
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.staging import PostgresStagingWriter, open_table
-from batchledger.spark.stager import SparkStager
 from tests.forked import start_command
 from tests.support import TestPipeline, Workplace, wait_until
 

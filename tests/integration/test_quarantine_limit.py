@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from batchledger import decisions, run_batch
-from batchledger.batch import BatchState, Decision
-from batchledger.errors import BatchBlockedError
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.model.batch import BatchState, Decision
+from batchledger.model.errors import BatchBlockedError
 from tests.conftest import SERVICES
 from tests.integration.test_cli import ask, batchledger
 from tests.pages import ANA, VIEWER, open_desk, words

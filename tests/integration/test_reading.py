@@ -10,16 +10,16 @@ import pytest
 import yaml
 from psycopg import sql
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch
-from batchledger.config import read_pipeline_file
-from batchledger.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import Plan
-from batchledger.presence import NO_PATIENCE
-from batchledger.spark import stager
-from batchledger.spark.stager import SparkStager
+from batchledger.adapters.spark import stager
+from batchledger.adapters.spark.stager import SparkStager
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch
+from batchledger.model.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.planning.live import Plan
 from tests.fakes.crash import Interrupt
 from tests.integration.test_holes import ABORTED, open_transaction
 from tests.support import TestPipeline, Workplace, create_topic, delete_records, delete_topic

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.errors import BatchBlockedError
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
 from tests.integration.test_cli import ask, batchledger
 from tests.support import Workplace, admin_client, delete_records, wait_until
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import yaml
 
-from batchledger.examples.flights import read_flights
-from batchledger.kafka.producer import Record, produce
+from batchledger.local.samples.flights import read_flights
+from batchledger.local.samples.producer import SampleRecord, produce
 from tests.conftest import ROOT
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace
@@ -20,7 +20,7 @@ MARCH = datetime(2013, 3, 1, tzinfo=UTC)
 WHY = ("--reason", "the amounts of these days were wrong")
 
 
-def flights_in_the_order_of_the_file(*months: int, days: int) -> list[Record]:
+def flights_in_the_order_of_the_file(*months: int, days: int) -> list[SampleRecord]:
     """The first days of each month, as the demo writes them: October before March."""
     spans = [(datetime(2013, month, 1, tzinfo=UTC), timedelta(days=days)) for month in months]
     bounds = [(int(since.timestamp() * 1000), int((since + length).timestamp() * 1000)) for since, length in spans]

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger import run_batch
-from batchledger.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
-from batchledger.ledger.migrate import migrate
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import ask, batchledger
 from tests.second_server import SecondServer, dump, restore, serve_second_postgres

@@ -6,11 +6,11 @@ import uuid
 import pytest
 from confluent_kafka import Message, Producer
 
-from batchledger.errors import ServiceUnavailableError
-from batchledger.kafka import range_reader, second_read
-from batchledger.kafka.admin import KEEP_FOREVER, ensure_topic
-from batchledger.kafka.log import KafkaLog
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.adapters.kafka import range_reader, second_read
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from tests.conftest import Kafka
 
 PARTITIONS = 2

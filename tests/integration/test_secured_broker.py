@@ -14,12 +14,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from batchledger import plans, run_batch
-from batchledger.batch import BatchState
-from batchledger.errors import BatchledgerError, StagingError
-from batchledger.kafka.guarantees import Guarantee, Transactions, deliver
-from batchledger.kafka.producer import Record
-from batchledger.stack import kafka_broker, local_stack, processes
+from batchledger.lifecycle import plans, run_batch
+from batchledger.local.samples.guarantees import Guarantee, Transactions, deliver
+from batchledger.local.samples.producer import SampleRecord
+from batchledger.local.stack import kafka_broker, local_stack, processes
+from batchledger.model.batch import BatchState
+from batchledger.model.errors import BatchledgerError, StagingError
 from batchledger.wiring import verify_pipeline
 from tests.conftest import SERVICES, choose_ports
 from tests.support import TestPipeline, Workplace, admin_client, wait_until
@@ -163,7 +163,7 @@ def test_s135_transactional_producer_without_the_rights_says_so_and_works_after_
             broker.options("writer"),
             secured.name,
             2,
-            [Record(b"key", b'{"number": 1}')],
+            [SampleRecord(b"key", b'{"number": 1}')],
             guarantee=Guarantee.TRANSACTIONAL,
             transactions=Transactions(),
             report=lambda _: None,

@@ -11,17 +11,23 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyspark.sql import SparkSession
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Staged
-from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableError, StagingError, TopicChangedError
-from batchledger.kafka.log import KafkaLog
-from batchledger.ledger.history import load_batch_history
-from batchledger.ledger.postgres import PostgresLedger
-from batchledger.pipeline import Platform
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.spark.session import open_connect_session
+from batchledger.adapters.spark.stager import SparkStager
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.local.stack.processes import ServiceRecord
+from batchledger.model.batch import Attempt, Staged
+from batchledger.model.errors import (
+    BatchBlockedError,
+    LossError,
+    ServiceUnavailableError,
+    StagingError,
+    TopicChangedError,
+)
 from batchledger.ports import Stager
-from batchledger.spark.session import open_connect_session
-from batchledger.spark.stager import SparkStager
-from batchledger.stack.processes import Record
 from tests.conftest import SERVICES
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
 
@@ -230,7 +236,7 @@ def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_s
 @contextmanager
 def open_session_with_a_server_that_pauses() -> Iterator[SparkSession]:
     """A session whose server is paused as soon as it is open, and goes on when the session is left."""
-    record = Record.read(SERVICES.home, "spark")
+    record = ServiceRecord.read(SERVICES.home, "spark")
     assert record is not None
     assert record.leader is not None
     url = SparkConnectHook(conn_id="spark_default").get_connection_url()

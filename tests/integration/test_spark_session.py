@@ -3,7 +3,7 @@
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-from batchledger.spark.session import open_connect_session
+from batchledger.adapters.spark.session import open_connect_session
 
 
 @pytest.mark.usefixtures("spark")

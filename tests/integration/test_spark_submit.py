@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import Attempt
-from batchledger.errors import ConfigurationError, SetupError, StageRefusedError
-from batchledger.following import Look
-from batchledger.progress import Reading
-from batchledger.stack.jars import fetch_jars
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.following import Look
+from batchledger.local.stack.jars import fetch_jars
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import ConfigurationError, SetupError, StageRefusedError
+from batchledger.model.progress import Reading
 from batchledger.wiring import choose_stage_step
 from tests.conftest import TestServices
 from tests.support import Workplace

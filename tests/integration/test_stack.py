@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from batchledger.errors import ServiceUnavailableError, SetupError
-from batchledger.stack import local_stack, processes
-from batchledger.stack.home import Credentials, Home, Ports
-from batchledger.stack.processes import STACK_COOKIE, Record
-from batchledger.stack.status import ServiceState, look_at_stack
+from batchledger.local.stack import local_stack, processes
+from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.processes import STACK_COOKIE, ServiceRecord
+from batchledger.local.stack.status import ServiceState, look_at_stack
+from batchledger.model.errors import ServiceUnavailableError, SetupError
 from tests.support import wait_until
 
 SERVICES = ("kafka", "postgres", "spark")
@@ -53,7 +53,7 @@ def remove(home: Home) -> None:
 
 
 def pids(home: Home) -> dict[str, int | None]:
-    return {name: record.pid if (record := Record.read(home, name)) else None for name in SERVICES}
+    return {name: record.pid if (record := ServiceRecord.read(home, name)) else None for name in SERVICES}
 
 
 def processes_of(home: Home) -> list[psutil.Process]:
@@ -160,7 +160,7 @@ def test_other_ports_are_refused_while_services_run(running: tuple[Home, Ports])
 def test_up_starts_again_what_was_killed_and_only_that(running: tuple[Home, Ports], service: str) -> None:
     home, ports = running
     before = pids(home)
-    record = Record.read(home, service)
+    record = ServiceRecord.read(home, service)
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
     wait_until(lambda: not record.is_alive)
@@ -181,7 +181,7 @@ def test_broker_that_was_killed_says_in_its_log_how_far_it_is_with_its_records(f
     for number in range(3000):
         producer.produce("orders", str(number).encode(), partition=number % 3)
     assert producer.flush(30) == 0
-    record = Record.read(home, "kafka")
+    record = ServiceRecord.read(home, "kafka")
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
     wait_until(lambda: not record.is_alive)
@@ -219,17 +219,19 @@ def test_down_ends_what_a_killed_up_and_a_killed_postmaster_left(fresh: tuple[Ho
     home, ports = fresh
     program = (
         "from pathlib import Path\n"
-        "from batchledger.stack import local_stack\n"
-        "from batchledger.stack.home import Home, Ports\n"
+        "from batchledger.local.stack import local_stack\n"
+        "from batchledger.local.stack.home import Home, Ports\n"
         f"home = Home(*map(Path, {[str(home.root), str(home.local), str(home.cache), str(home.pipelines)]}))\n"
         f"local_stack.up(home, {ports}, services={SERVICES})\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     starter = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL)
-    wait_until(lambda: (record := Record.read(home, "postgres")) and record.is_alive and len(processes_of(home)) > 4)
+    wait_until(
+        lambda: (record := ServiceRecord.read(home, "postgres")) and record.is_alive and len(processes_of(home)) > 4
+    )
     starter.kill()
     starter.wait()
-    record = Record.read(home, "postgres")
+    record = ServiceRecord.read(home, "postgres")
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
     local_stack.down(home)

@@ -11,16 +11,16 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Batch
-from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.identifiers import TASK_COLUMN
-from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
-from batchledger.pipeline import Platform
-from batchledger.sinks.postgres import PostgresSink
-from batchledger.sinks.staging import open_table, rows_table
-from batchledger.spark.session import open_connect_session
-from batchledger.spark.stager import SparkStager
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.staging.tables import open_table, rows_table
+from batchledger.adapters.spark.session import open_connect_session
+from batchledger.adapters.spark.stager import SparkStager
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.errors import BatchBlockedError, StagingError
+from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
 from tests.support import TestPipeline, Workplace, wait_until

@@ -8,14 +8,14 @@ import pytest
 import yaml
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from batchledger import plans, run_batch
-from batchledger.batch import BatchState, Decision
-from batchledger.decisions import accept, rewind
-from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
-from batchledger.ledger.history import load_batch_history
-from batchledger.planning import StartPolicy
-from batchledger.replay import Replay
-from batchledger.rewind import Rewind
+from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept, rewind
+from batchledger.model.batch import BatchState, Decision
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.planning.live import StartPolicy
+from batchledger.planning.replay import Replay
+from batchledger.planning.rewind import Rewind
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import batchledger
 from tests.support import Workplace, admin_client, create_topic

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.torture.checker import LogReader
-from batchledger.torture.producer import Journal, Writer
-from batchledger.torture.records import Guarantee, Outcome, payload_of
-from batchledger.torture.schedule import Chunk
+from batchledger.local.torture.checker import LogReader
+from batchledger.local.torture.producer import Journal, Writer
+from batchledger.local.torture.records import WriteKind, WriteOutcome, payload_of
+from batchledger.local.torture.schedule import Chunk
 from tests.conftest import Kafka, choose_ports
 from tests.support import add_partitions, create_topic, delete_records
 
@@ -43,12 +43,12 @@ def outcomes(journal: Journal) -> Counter[tuple[str, str]]:
 def test_acknowledged_records_are_what_a_committed_reader_sees(
     kafka: Kafka, topic: str, journal: Journal, writer: Writer
 ) -> None:
-    for guarantee, records in ((Guarantee.IDEMPOTENT, 5), (Guarantee.ABORT, 7), (Guarantee.COMMIT, 9)):
+    for guarantee, records in ((WriteKind.IDEMPOTENT, 5), (WriteKind.ABORT, 7), (WriteKind.COMMIT, 9)):
         assert writer.write(Chunk(guarantee, records), partitions=2)
     assert outcomes(journal) == {
-        (Guarantee.IDEMPOTENT, Outcome.ACKNOWLEDGED): 5,
-        (Guarantee.ABORT, Outcome.FAILED): 7,
-        (Guarantee.COMMIT, Outcome.ACKNOWLEDGED): 9,
+        (WriteKind.IDEMPOTENT, WriteOutcome.ACKNOWLEDGED): 5,
+        (WriteKind.ABORT, WriteOutcome.FAILED): 7,
+        (WriteKind.COMMIT, WriteOutcome.ACKNOWLEDGED): 9,
     }
     log = LogReader(kafka.options, topic)
     log.read()
@@ -61,9 +61,9 @@ def test_acknowledged_records_are_what_a_committed_reader_sees(
 def test_within_a_key_sequence_numbers_grow_with_the_offset_and_a_key_keeps_its_partition(
     kafka: Kafka, topic: str, writer: Writer
 ) -> None:
-    writer.write(Chunk(Guarantee.IDEMPOTENT, 20), partitions=2)
+    writer.write(Chunk(WriteKind.IDEMPOTENT, 20), partitions=2)
     add_partitions(kafka.options, topic, total=3)
-    writer.write(Chunk(Guarantee.COMMIT, 20), partitions=3)
+    writer.write(Chunk(WriteKind.COMMIT, 20), partitions=3)
     log = LogReader(kafka.options, topic)
     log.read()
     by_key: dict[str, list[tuple[int, int, int]]] = {}
@@ -78,11 +78,11 @@ def test_within_a_key_sequence_numbers_grow_with_the_offset_and_a_key_keeps_its_
 
 def test_what_was_read_stays_known_when_it_expires(kafka: Kafka, topic: str, writer: Writer) -> None:
     log = LogReader(kafka.options, topic)
-    writer.write(Chunk(Guarantee.COMMIT, 10), partitions=2)
+    writer.write(Chunk(WriteKind.COMMIT, 10), partitions=2)
     log.read()
     # The commit marker goes as well, and what comes next begins where the reader has never been.
     delete_records(kafka.options, topic, partition=0, before_offset=6)
-    writer.write(Chunk(Guarantee.IDEMPOTENT, 4), partitions=2)
+    writer.write(Chunk(WriteKind.IDEMPOTENT, 4), partitions=2)
     log.read()
     assert len(log.records) == 14
 
@@ -90,7 +90,7 @@ def test_what_was_read_stays_known_when_it_expires(kafka: Kafka, topic: str, wri
 def test_open_transaction_hides_what_follows_until_it_ends(kafka: Kafka, topic: str, writer: Writer) -> None:
     holder = Writer("holder", topic, kafka.options, writer.journal)
     reports = holder.begin(2, partitions=2)
-    writer.write(Chunk(Guarantee.IDEMPOTENT, 4), partitions=2)
+    writer.write(Chunk(WriteKind.IDEMPOTENT, 4), partitions=2)
     log = LogReader(kafka.options, topic)
     log.read()
     assert log.records == {}
@@ -98,7 +98,7 @@ def test_open_transaction_hides_what_follows_until_it_ends(kafka: Kafka, topic: 
         decided = pool.submit(log.wait_until_decided)
         with pytest.raises(TimeoutError):
             decided.result(1)
-        assert holder.end(Guarantee.ABORT, reports)
+        assert holder.end(WriteKind.ABORT, reports)
         decided.result(30)
     log.read()
     assert len(log.records) == 4
@@ -107,6 +107,6 @@ def test_open_transaction_hides_what_follows_until_it_ends(kafka: Kafka, topic: 
 def test_writing_to_a_broker_that_is_not_there_is_of_unknown_outcome(journal: Journal, topic: str) -> None:
     nowhere = {"bootstrap.servers": f"127.0.0.1:{choose_ports().kafka}", "message.timeout.ms": "1000"}
     writer = Writer("writer", topic, nowhere, journal)
-    assert not writer.write(Chunk(Guarantee.IDEMPOTENT, 3), partitions=2)
-    assert outcomes(journal) == {(Guarantee.IDEMPOTENT, Outcome.UNKNOWN): 3}
+    assert not writer.write(Chunk(WriteKind.IDEMPOTENT, 3), partitions=2)
+    assert outcomes(journal) == {(WriteKind.IDEMPOTENT, WriteOutcome.UNKNOWN): 3}
     assert (journal.acknowledged(topic), journal.failed(topic)) == (set(), set())

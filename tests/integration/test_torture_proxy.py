@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger.stack.machine import HOST
-from batchledger.torture.proxy import Link, run_proxy
+from batchledger.local.stack.machine import HOST
+from batchledger.local.torture.proxy import Link, run_proxy
 from tests.conftest import choose_ports
 from tests.support import wait_until
 

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.errors import BatchBlockedError
+from batchledger.lifecycle import run_batch
+from batchledger.model.errors import BatchBlockedError
 from batchledger.wiring import verify_pipeline
 from tests.support import Workplace
 

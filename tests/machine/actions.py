@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from batchledger import run_batch
-from batchledger.batch import Decision, DeliveryMode, Lane
-from batchledger.decisions import accept_loss
-from batchledger.errors import BatchBlockedError, ExpiredError, LossError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Limits
-from batchledger.replay import Replay
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.decisions import accept_loss
+from batchledger.model.batch import Decision, DeliveryMode, Lane
+from batchledger.model.errors import BatchBlockedError, ExpiredError, LossError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import Limits
+from batchledger.planning.replay import Replay
 from tests.fakes.crash import SimulatedCrashError
 from tests.fakes.ledger import CommitFault
 from tests.machine.invariants import Invariants, Slice

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from batchledger.batch import Attempt, DeliveryMode, Lane
-from batchledger.errors import (
+from batchledger.model.batch import Attempt, DeliveryMode, Lane
+from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
     ExpiredError,

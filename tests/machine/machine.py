@@ -6,7 +6,7 @@ from itertools import chain
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
 
-from batchledger.batch import Lane
+from batchledger.model.batch import Lane
 from tests.fakes.crash import AFTER_COMMIT, BEFORE_PUBLISHING, PUBLISHING, PUBLISHING_TO_FOREIGN_SINK
 from tests.fakes.ledger import CommitFault
 from tests.machine.actions import Actions, named

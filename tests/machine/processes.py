@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
-from batchledger.errors import OutcomeUnknownError
-from batchledger.pipeline import Platform
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
+from batchledger.model.errors import OutcomeUnknownError
+from batchledger.planning.replay import Replay
 from batchledger.ports import Ledger, Publication
-from batchledger.replay import Replay
 from tests.fakes.crash import SimulatedCrashError, crash_points, replay_crash_points
 from tests.fakes.ledger import CommitFault
 from tests.machine.model import Place

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import stateful
 from hypothesis.strategies import SearchStrategy
 
-from batchledger.batch import BatchState, DeliveryMode, Lane
+from batchledger.model.batch import BatchState, DeliveryMode, Lane
 from tests.fakes.ledger import CommitFault
 from tests.machine.processes import points
 

@@ -14,7 +14,7 @@ import hypothesis
 from hypothesis import HealthCheck
 from hypothesis.stateful import run_state_machine_as_test
 
-from batchledger.batch import DeliveryMode
+from batchledger.model.batch import DeliveryMode
 from tests.machine.actions import OpenWorld
 from tests.machine.machine import PlatformMachine
 

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.batch import Lane
-from batchledger.offsets import OffsetRange
+from batchledger.model.batch import Lane
+from batchledger.model.offsets import OffsetRange
 from tests.fakes.database import Tables
 from tests.machine.model import Place, Row, spell_out
 

@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from batchledger.batch import DeliveryMode
+from batchledger.model.batch import DeliveryMode
 from tests.fakes.crash import BEFORE_PUBLISHING, crash_points, replay_crash_points
 from tests.machine.actions import Actions, OpenWorld
 from tests.machine.machine import PlatformMachine

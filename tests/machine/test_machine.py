@@ -5,7 +5,7 @@ from functools import cache, partial
 
 import pytest
 
-from batchledger.batch import DeliveryMode
+from batchledger.model.batch import DeliveryMode
 from tests.machine.machine import PlatformMachine
 from tests.machine.reach import all_to_reach
 from tests.machine.schedules import CHOSEN, Choice, choose, play_in_memory, play_on_postgres

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from batchledger import run_batch
-from batchledger.accounting import IntegrityCheck
-from batchledger.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
-from batchledger.delivery import deliver
-from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.delivery import deliver
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
+from batchledger.model.offsets import OffsetRange
 from batchledger.ports import Publication
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink

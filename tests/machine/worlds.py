@@ -12,15 +12,15 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import sql
 
-from batchledger.accounting import HolePolicy, IntegrityCheck
-from batchledger.batch import DeliveryMode
-from batchledger.ledger.presence import PostgresPresences
-from batchledger.pipeline import PipelineRules, Platform
-from batchledger.planning import Limits, StartPolicy
+from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.lifecycle.platform import PipelineRules, Platform
+from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import Evidence, Sink
-from batchledger.presence import NO_PATIENCE
-from batchledger.quarantine_content import QuarantineLimit
-from batchledger.verification import Verification
+from batchledger.proof.verification import Verification
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.database import MemoryDatabase
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.accounting import (
+from batchledger.model.balance import (
     Balance,
     HoleCounts,
     HoleEvidence,
@@ -23,7 +23,7 @@ from batchledger.accounting import (
     describe_holes,
     find_unexplained,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.offsets import OffsetRange, TopicPartition
 
 ORDERS_3 = OffsetRange(TopicPartition("orders", 3), 1200, 1500)
 DECLARED_HOLES = [HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED]

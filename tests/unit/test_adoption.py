@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import Decided, Decision, Target
-from batchledger.decisions import adopt_target, rehearse
-from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
-from batchledger.pipeline import Platform
-from batchledger.record_rules import Upsert
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.decisions import adopt_target, rehearse
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Decided, Decision, Target
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.model.records.rules import Upsert
 from tests.fakes.history import prove
 from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 

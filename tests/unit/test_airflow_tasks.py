@@ -13,17 +13,18 @@ import yaml
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
-from batchledger import airflow_tasks, run_batch
-from batchledger.alerting import Alerting
-from batchledger.batch import BatchState, Decision, RecordOrigin
-from batchledger.config import PipelineConfig
-from batchledger.docs.site import Built
-from batchledger.errors import BatchBlockedError, ConfigurationError, ServiceUnavailableError
-from batchledger.offsets import TopicPartition, count_offsets
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.interfaces.airflow import tasks
+from batchledger.interfaces.data_docs.site import Built
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import BatchState, Decision, RecordOrigin
+from batchledger.model.errors import BatchBlockedError, ConfigurationError, ServiceUnavailableError
+from batchledger.model.offsets import TopicPartition, count_offsets
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.monitoring.alerting import Alerting
+from batchledger.planning.live import Limits
 from batchledger.ports import Channel
-from batchledger.presence import NO_PATIENCE
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.work import Rows, keep_all
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit, staged_twice
@@ -64,7 +65,7 @@ def plan(
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
     with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
-        return airflow_tasks.plan(CONFIG)
+        return tasks.plan(CONFIG)
 
 
 def without_one_row(rows: Rows) -> Rows:
@@ -115,7 +116,7 @@ def test_dry_run_tells_the_outcome_in_the_log_and_ends_the_run_there(
     before = dict(world.times_published())
     with caplog.at_level(logging.INFO, "batchledger"), pytest.raises(AirflowSkipException, match="a dry run"):
         plan(world.process(alter=without_one_row, has_transform=True), monkeypatch, DRY_RUN)
-    told = [record.message for record in caplog.records if record.name == "batchledger.airflow_tasks"]
+    told = [record.message for record in caplog.records if record.name == "batchledger.interfaces.airflow.tasks"]
     assert told == [
         "dry run of 4 offsets in orders[0] 3..7: nothing was changed",
         "orders[0] 3..7: 4 offsets = 3 accepted + 1 filtered",
@@ -154,7 +155,7 @@ def test_run_for_quarantine_takes_its_records_as_one_batch_or_says_with_which_ra
     assert (taken.origin, [str(each) for each in taken.ranges]) == (
         RecordOrigin.QUARANTINE, ["orders[0] 10..11", "orders[0] 12..13"]
     )  # fmt: skip
-    monkeypatch.setattr("batchledger.replay.RANGES_AT_ONCE", 1)
+    monkeypatch.setattr("batchledger.planning.replay.RANGES_AT_ONCE", 1)
     for fields in (QUARANTINE, QUARANTINE | {"dry_run": True}):
         with pytest.raises(AirflowFailException, match=r"then for the others: orders\[0\] 10\.\.11\. "):
             plan(world.process(), monkeypatch, fields, STARTED + timedelta(days=1))
@@ -215,7 +216,7 @@ def test_report_tells_what_it_finds_and_fails_for_no_channel(world: World, monke
     alerts = Alerting(PIPELINE, incidents, ("ops",), open_nothing, clock=lambda: STARTED)
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: alerts)
-    airflow_tasks.report(CONFIG)
+    tasks.report(CONFIG)
     assert [each.condition.batch_id for each in incidents.list_open(PIPELINE)] == [2]
     assert [each.error for each in incidents.find_failures(PIPELINE, ["ops"])] == ["no connection ops"]
 
@@ -240,9 +241,9 @@ def write_docs(monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, Exception]) 
             raise wrong[pipeline.name]
         return Built(pipeline.name, 1, 0, 0, "")
 
-    monkeypatch.setattr("batchledger.docs.site.build_docs", build)
+    monkeypatch.setattr("batchledger.interfaces.data_docs.site.build_docs", build)
     try:
-        airflow_tasks.write_docs()
+        tasks.write_docs()
     finally:
         assert asked == ["clicks", "orders", "visits"]
     return asked

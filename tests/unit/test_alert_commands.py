@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from batchledger import alert_commands, alert_display
-from batchledger.alerting import Told
-from batchledger.checking import Severity
+from batchledger.adapters.postgres.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.cli import app
-from batchledger.config import DEFAULT_PIPELINES_FOLDER
-from batchledger.errors import ServiceUnavailableError
-from batchledger.incidents import Condition, Incident, IncidentKind, Settlement
-from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
+from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER
+from batchledger.interfaces.cli.commands import alerts as alert_commands
+from batchledger.interfaces.cli.display import alerts as alert_display
+from batchledger.model.checks import Severity
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.incidents import Condition, Incident, IncidentKind, Settlement
+from batchledger.monitoring.alerting import Told
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CONDITION = Condition(
@@ -49,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         asked.append((pipeline, limit))
         return [OPEN, ENDED]
 
-    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", list_alerts)
+    monkeypatch.setattr("batchledger.adapters.postgres.ledger.incidents.list_alerts", list_alerts)
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.delenv("BATCHLEDGER_PIPELINES", raising=False)
     return asked
@@ -128,8 +129,10 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr(
         alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
     )
-    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
-    monkeypatch.setattr("batchledger.alerting.report", lambda make, _: visit(make(), Told(Settlement(), 2)))
+    monkeypatch.setattr(
+        "batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN])
+    )
+    monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), Told(Settlement(), 2)))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)

@@ -9,21 +9,21 @@ from time import monotonic
 
 import pytest
 
-from batchledger import decisions, run_batch
-from batchledger.alerting import Alerting, Told, look, report, tell
-from batchledger.audit_facts import ask_proof
-from batchledger.batch import BatchState, Decision
-from batchledger.checks.ledger_audit import judge
-from batchledger.errors import BatchBlockedError, ConfigurationError, StagingError
-from batchledger.incidents import ChannelFailure, IncidentKind
-from batchledger.ledger_audit import find_own
-from batchledger.messages import Links
-from batchledger.offsets import TopicPartition, merge_ranges
-from batchledger.pipeline import Platform
+from batchledger.adapters.expectations.ledger_audit import judge
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import BatchState, Decision
+from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
+from batchledger.model.incidents import ChannelFailure, IncidentKind
+from batchledger.model.offsets import TopicPartition, merge_ranges
+from batchledger.model.records.rules import SinkMode
+from batchledger.monitoring.alerting import Alerting, Told, look, report, tell
+from batchledger.monitoring.audit_questions import ask_proof
+from batchledger.monitoring.ledger_audit import find_own
+from batchledger.monitoring.messages import Links
 from batchledger.ports import Channel
-from batchledger.record_rules import SinkMode
-from batchledger.verification import Finding, Verification
-from batchledger.window import Coverage
+from batchledger.proof.newest import Coverage
+from batchledger.proof.verification import Finding, Verification
 from batchledger.wiring import open_channel
 from tests.endpoints import (
     HOST,

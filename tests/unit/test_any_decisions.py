@@ -10,15 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from batchledger import decisions, plans, run_batch
-from batchledger.batch import BatchState, Decision, DeliveryMode
-from batchledger.errors import BatchBlockedError, DecisionRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Limits, StartPolicy
-from batchledger.presence import NO_PATIENCE
-from batchledger.record_rules import Deduplication, Upsert
-from batchledger.replay import Replay
-from batchledger.rewind import Rewind
+from batchledger.lifecycle import decisions, plans, run_batch
+from batchledger.model.batch import BatchState, Decision, DeliveryMode
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.model.records.rules import Deduplication, Upsert
+from batchledger.planning.live import Limits, StartPolicy
+from batchledger.planning.replay import Replay
+from batchledger.planning.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.history import prove
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 import pytest
 from itsdangerous import TimestampSigner, URLSafeTimedSerializer
 
-from batchledger.batch import DecisionKind
-from batchledger.errors import DecisionRefusedError
-from batchledger.ui.approval import VALID_SECONDS, Approval, digest, read, sign
+from batchledger.interfaces.page.approval import VALID_SECONDS, Approval, digest, read, sign
+from batchledger.model.batch import DecisionKind
+from batchledger.model.errors import DecisionRefusedError
 
 SECRET = "a secret of Airflow"  # noqa: S105
 SHOWN = Approval(

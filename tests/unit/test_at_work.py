@@ -12,14 +12,15 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
-from batchledger import airflow_tasks, plans, run_batch
-from batchledger.at_work import hand_on
-from batchledger.batch import BatchState, Decision, DeliveryMode
-from batchledger.errors import AtWorkError, BatchBlockedError, FencedError, StagingError
-from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform
-from batchledger.presence import NO_PATIENCE, Patience, Presence
-from batchledger.replay import Replay
+from batchledger.interfaces.airflow import tasks
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.at_work import hand_on
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import BatchState, Decision, DeliveryMode
+from batchledger.model.errors import AtWorkError, BatchBlockedError, FencedError, StagingError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.presence import NO_PATIENCE, Patience, Presence
+from batchledger.planning.replay import Replay
 from tests.fakes.crash import FOREIGN, CrashOnce, Interrupt, SimulatedCrashError, crash_points
 from tests.fakes.foreign_sink import store_of
 from tests.fakes.presence import MemoryPresences
@@ -275,7 +276,7 @@ def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_
     def come() -> None:
         in_airflow = set_current_context({"dag_run": dag_run})  # type: ignore[typeddict-item]
         with in_airflow, pytest.raises(ends_as, match="left to run cli__1 of ana@host"):
-            airflow_tasks.plan(CONFIG) if step == "plan" else airflow_tasks.stage(CONFIG, 1)
+            tasks.plan(CONFIG) if step == "plan" else tasks.stage(CONFIG, 1)
 
     run_batch.run_once(world.process(crash=Interrupt("staged", come)), "cli__1")
     assert_exactly_once(world)
@@ -288,7 +289,7 @@ def test_airflow_plan_keeps_its_batch_for_its_stage_task(world: World, monkeypat
         data_interval_start=None, data_interval_end=None, start_date=NOW,
     )  # fmt: skip
     with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
-        batch_id = airflow_tasks.plan(CONFIG)
+        batch_id = tasks.plan(CONFIG)
     with pytest.raises(AtWorkError, match="left to run manual__1"):
         run_batch.run_once(world.process(), "cli__1")
     assert run_batch.take_through(world.process(), batch_id, "manual__1").attempt == 1

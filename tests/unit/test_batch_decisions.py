@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord, DeliveryMode
-from batchledger.decisions import accept, accept_loss, discard, pause, rehearse, resume, rewind
-from batchledger.errors import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept, accept_loss, discard, pause, rehearse, resume, rewind
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord, DeliveryMode
+from batchledger.model.errors import (
     BatchBlockedError,
     DecisionRefusedError,
     FencedError,
@@ -18,12 +19,11 @@ from batchledger.errors import (
     StagingLostError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits, StartPolicy
-from batchledger.record_rules import Deduplication
-from batchledger.replay import Replay
-from batchledger.rewind import Rewind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication
+from batchledger.planning.live import Limits, StartPolicy
+from batchledger.planning.replay import Replay
+from batchledger.planning.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger.ledger.history import AttemptRecord, BatchHistory, QuarantineList, RangeRecord
-from batchledger.ui.batch_view import BatchView, list_steps
-from batchledger.ui.paging import turn_to
+from batchledger.adapters.postgres.ledger.history import AttemptRecord, BatchHistory, QuarantineList, RangeRecord
+from batchledger.interfaces.page.batch_view import BatchView, list_steps
+from batchledger.interfaces.page.paging import turn_to
 from tests.fakes.docs import NOON, figures, history
 
 

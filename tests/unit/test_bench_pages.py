@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.config import read_pipeline_file
+from batchledger.config.pipeline_file import read_pipeline_file
 from bench.figures import Figure, Figures
 from bench.goals import Outcome, judge
 from bench.many_pipelines import PARTITIONS_CREATED_AT_ONCE, ManyPipelines, _group, write_files

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import HoleEvidence, HolePolicy
-from batchledger.errors import BatchBlockedError, LossError, ServiceUnavailableError, TopicChangedError
-from batchledger.offsets import OffsetRange
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.balance import HoleEvidence, HolePolicy
+from batchledger.model.errors import BatchBlockedError, LossError, ServiceUnavailableError, TopicChangedError
+from batchledger.model.offsets import OffsetRange
 from tests.fakes.source import MemorySourceLog
 from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up, staged_twice
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger import decisions, plans, run_batch
-from batchledger.batch import Decision
-from batchledger.errors import BatchBlockedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_rules import Deduplication, DuplicatePolicy
-from batchledger.replay import Replay
+from batchledger.lifecycle import decisions, plans, run_batch
+from batchledger.model.batch import Decision
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication, DuplicatePolicy
+from batchledger.planning.replay import Replay
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.world import World
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Decided, Decision
-from batchledger.offsets import TopicPartition, count_offsets
-from batchledger.planning import Limits
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Decided, Decision
+from batchledger.model.offsets import TopicPartition, count_offsets
+from batchledger.planning.live import Limits
 from tests.contract.warehouses import MemoryWarehouse
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.world import PIPELINE, World, assert_exactly_once

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchledger.alerting import try_channel
-from batchledger.checking import Severity
-from batchledger.errors import ChannelError, ConfigurationError
-from batchledger.incidents import Message
+from batchledger.model.checks import Severity
+from batchledger.model.errors import ChannelError, ConfigurationError
+from batchledger.model.incidents import Message
+from batchledger.monitoring.alerting import try_channel
 from batchledger.wiring import open_channel
 from tests.endpoints import (
     HOST,

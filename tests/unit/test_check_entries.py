@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger.checking import OnFailure, RequestedCheck, Severity
-from batchledger.config import PipelineConfig, read_pipeline_file
-from batchledger.errors import ConfigurationError
+from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
+from batchledger.model.checks import OnFailure, RequestedCheck, Severity
+from batchledger.model.errors import ConfigurationError
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "column": "id"}
 ROWS = {"type": "expect_table_row_count_to_be_between", "min_value": 1}
@@ -161,7 +161,7 @@ def test_reading_checks_imports_no_great_expectations(tmp_path: Path) -> None:
     """Airflow parses DAG files through this module."""
     read(tmp_path, NOT_NULL)
     program = (
-        "import sys; from pathlib import Path; from batchledger.config import read_pipeline_file\n"
+        "import sys; from pathlib import Path; from batchledger.config.pipeline_file import read_pipeline_file\n"
         f"read_pipeline_file(Path({str(tmp_path / 'orders.yaml')!r}))\n"
         "sys.exit('great_expectations' in sys.modules)"
     )

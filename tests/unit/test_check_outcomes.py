@@ -13,12 +13,12 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.check_entries import CheckEntry, find_types
-from batchledger.checking import OnFailure, Outcome, RequestedCheck, Severity
-from batchledger.checks.outcomes import explain, explain_exception
-from batchledger.checks.requested import build_checks, is_row_level
-from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.adapters.expectations.outcomes import explain, explain_exception
+from batchledger.adapters.expectations.requested import build_checks, is_row_level
+from batchledger.config.check_entries import CheckEntry, find_types
+from batchledger.model.checks import OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 
 IN_SET = RequestedCheck("in_set", "expect_column_values_to_be_in_set", {"column": "b", "value_set": ["ok"]})
 MEAN = RequestedCheck("mean", "expect_column_mean_to_be_between", {"column": "a", "min_value": 1})

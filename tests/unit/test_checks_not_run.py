@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from great_expectations import expectations as gxe
 
-from batchledger import run_batch
-from batchledger.accounting import IntegrityCheck
-from batchledger.batch import BatchState
-from batchledger.checking import CheckResult, OnFailure, Outcome, RequestedCheck, Severity
-from batchledger.checks import judging
-from batchledger.checks import ledger_audit as ledger_checks
-from batchledger.checks.expectations import ExpectRowsToLieInRanges
-from batchledger.checks.integrity import IntegrityAuditor
-from batchledger.checks.rows import PipelineChecks
-from batchledger.checks.statistics import StatisticalChecks
-from batchledger.errors import CheckNotRunError
-from batchledger.ledger_audit import Fact, LedgerCheck, Question
-from batchledger.offsets import TopicPartition
+from batchledger.adapters.expectations import judging
+from batchledger.adapters.expectations import ledger_audit as ledger_checks
+from batchledger.adapters.expectations.integrity import IntegrityAuditor
+from batchledger.adapters.expectations.integrity_expectations import ExpectRowsToLieInRanges
+from batchledger.adapters.expectations.rows import PipelineChecks
+from batchledger.adapters.expectations.statistics import StatisticalChecks
+from batchledger.lifecycle import run_batch
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.batch import BatchState
+from batchledger.model.checks import CheckResult, OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.model.errors import CheckNotRunError
+from batchledger.model.offsets import TopicPartition
+from batchledger.monitoring.ledger_audit import Fact, LedgerCheck, Question
 from batchledger.ports import CheckedBatch, RowsToCheck
 from tests.fakes.world import World
 from tests.unit.test_integrity_suite import CLEAN

@@ -2,8 +2,8 @@
 
 import pytest
 
-from batchledger.errors import ConfigurationError
-from batchledger.kafka.client_options import check_connection_options, to_spark_options
+from batchledger.adapters.kafka.client_options import check_connection_options, to_spark_options
+from batchledger.model.errors import ConfigurationError
 
 PLAIN = {"bootstrap.servers": "a:9092"}
 

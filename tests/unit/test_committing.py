@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, BatchState, Decision, DeliveryMode
-from batchledger.decisions import discard
-from batchledger.errors import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import discard
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.model.errors import (
     BatchBlockedError,
     FencedError,
     OutcomePendingError,
@@ -18,11 +19,10 @@ from batchledger.errors import (
     TargetChangedError,
     TargetRefusedError,
 )
-from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.planning.replay import Replay
 from batchledger.ports import Publication
-from batchledger.presence import NO_PATIENCE
-from batchledger.replay import Replay
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.ledger import CommitFault, MemoryLedger

@@ -19,15 +19,15 @@ import yaml
 from airflow.cli import cli_parser
 
 from batchledger import cli
-from batchledger.config import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
-from batchledger.stack import defaults
-from batchledger.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
-from batchledger.stack.connections import list_connections
-from batchledger.stack.home import Credentials, Home, Ports, port_variable
-from batchledger.stack.kafka_broker import server_properties
-from batchledger.stack.local_stack import AIRFLOW_SERVICES
-from batchledger.stack.machine import OLDEST_JAVA
-from batchledger.stack.spark_connect import spark_defaults
+from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
+from batchledger.local.stack import defaults
+from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
+from batchledger.local.stack.connections import list_connections
+from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
+from batchledger.local.stack.kafka_broker import server_properties
+from batchledger.local.stack.local_stack import AIRFLOW_SERVICES
+from batchledger.local.stack.machine import OLDEST_JAVA
+from batchledger.local.stack.spark_connect import spark_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yaml"

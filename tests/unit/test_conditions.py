@@ -5,18 +5,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.accounting import HolePolicy
-from batchledger.batch import Batch, BatchState, Lane, PartitionHealth
-from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
-from batchledger.conditions import find_conditions
-from batchledger.errors import BatchBlockedError, ConfigurationError, StagingError
-from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
-from batchledger.incidents import Condition, Findings, IncidentKind
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Deadlines
-from batchledger.quarantine_content import ErrorKind, summarise
-from batchledger.stored_facts import BatchFacts, OpenIncident, StoredFacts
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.platform import Deadlines
+from batchledger.model.balance import HolePolicy
+from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
+from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
+from batchledger.model.incidents import Condition, Findings, IncidentKind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.quarantine import ErrorKind, summarise
+from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
+from batchledger.monitoring.conditions import find_conditions
+from batchledger.monitoring.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.row_checks import RowTest
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
@@ -53,11 +53,11 @@ def state(batch_state: BatchState) -> Batch:
 
 
 def test_nothing_is_told_of_a_pipeline_that_has_caught_up() -> None:
-    assert find(StoredFacts((), (BatchFacts(BATCH),), NOW)).found == ()
+    assert find(StoredFacts((), (JudgedBatch(BATCH),), NOW)).found == ()
 
 
 def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> None:
-    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES, NO_NULLS), blocked_since=NOW)
+    blocked = JudgedBatch(state(BatchState.BLOCKED), (NO_HOLES, NO_NULLS), blocked_since=NOW)
     told = only(find(StoredFacts((blocked,))))
     assert (told.kind, told.subject, told.severity) == (IncidentKind.BLOCKED, "batch 17", Severity.CRITICAL)
     assert told.title == "blocked — no_unexplained_holes"
@@ -70,28 +70,28 @@ def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> 
 
 def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None:
     checks = tuple(replace(NO_HOLES, name=name) for name in ("balance_closes", "no_unexplained_holes", "a", "b"))
-    two = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), checks[:2]),))))
+    two = only(find(StoredFacts((JudgedBatch(state(BatchState.BLOCKED), checks[:2]),))))
     assert two.title == "blocked — balance_closes, no_unexplained_holes"
-    four = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), checks),))))
+    four = only(find(StoredFacts((JudgedBatch(state(BatchState.BLOCKED), checks),))))
     assert four.title == "blocked — balance_closes, no_unexplained_holes and 2 more"
 
 
 def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
     refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, 'invalid input syntax: "a secret value"')
-    told = only(find(StoredFacts((BatchFacts(state(BatchState.BLOCKED), (refusal,)),))))
+    told = only(find(StoredFacts((JudgedBatch(state(BatchState.BLOCKED), (refusal,)),))))
     assert "a secret value" not in repr(told)
     assert told.lines[1].startswith("accepted_by_target: the table refuses the rows")
 
 
 @pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
 def test_batch_that_waits_too_long_for_a_person_is_told_besides(age: timedelta, is_told: bool) -> None:
-    blocked = BatchFacts(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW - age)
+    blocked = JudgedBatch(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW - age)
     kinds = [each.kind for each in find(StoredFacts((blocked,)), deadlines=Deadlines(blocked=HOUR)).found]
     assert (IncidentKind.BLOCKED_TOO_LONG in kinds) is is_told
 
 
 def test_warning_of_a_published_batch_is_told_under_the_name_of_the_check() -> None:
-    told = only(find(StoredFacts((), (BatchFacts(BATCH, (NO_NULLS,)),), NOW)))
+    told = only(find(StoredFacts((), (JudgedBatch(BATCH, (NO_NULLS,)),), NOW)))
     assert (told.kind, told.subject, told.severity) == (IncidentKind.CHECK_FAILED, NO_NULLS.name, Severity.WARNING)
     assert told.title == "check failed — carrier_not_null"
     assert told.lines == ("batch 17 of orders is published", "carrier_not_null: 7 of 300 rows")
@@ -135,18 +135,18 @@ def test_quarantine_is_looked_at_although_kafka_is_silent_and_its_incident_is_ov
     ids=["info", "passed", "empty"],
 )
 def test_what_is_only_recorded_is_not_told(check: CheckResult) -> None:
-    assert find(StoredFacts((), (BatchFacts(BATCH, (check,)),), NOW)).found == ()
+    assert find(StoredFacts((), (JudgedBatch(BATCH, (check,)),), NOW)).found == ()
 
 
 def test_critical_check_of_a_published_batch_is_told_unless_a_person_has_accepted_it() -> None:
-    published = BatchFacts(BATCH, (NO_HOLES,))
+    published = JudgedBatch(BATCH, (NO_HOLES,))
     assert only(find(StoredFacts((), (published,), NOW))).severity is Severity.CRITICAL
     assert find(StoredFacts((), (replace(published, is_accepted=True),), NOW)).found == ()
 
 
 def test_check_that_could_not_run_is_told_as_that_and_not_as_bad_data() -> None:
     broken = replace(NO_HOLES, outcome=Outcome.NOT_RUN, detail="column carrier does not exist")
-    staged = BatchFacts(state(BatchState.STAGED), (broken,))
+    staged = JudgedBatch(state(BatchState.STAGED), (broken,))
     assert only(find(StoredFacts((staged,)))).title == "check could not run — no_unexplained_holes"
 
 
@@ -158,25 +158,25 @@ def test_check_that_had_nothing_to_judge_ends_nothing() -> None:
         (Outcome.EMPTY, True, "only recorded now"),
         (Outcome.PASSED, False, "passed in batch 17"),
     ):
-        newest = BatchFacts(BATCH, (replace(NO_NULLS, outcome=outcome),))
+        newest = JudgedBatch(BATCH, (replace(NO_NULLS, outcome=outcome),))
         found = find(StoredFacts((), (newest,), NOW, open_incidents=(incident,)))
         assert (key in found.unknown, found.endings[key]) == (is_unknown, ending)
     gone = find(
-        StoredFacts((), (BatchFacts(BATCH, (replace(NO_HOLES, outcome=Outcome.PASSED),)),), NOW, NOW, (incident,))
+        StoredFacts((), (JudgedBatch(BATCH, (replace(NO_HOLES, outcome=Outcome.PASSED),)),), NOW, NOW, (incident,))
     )
     assert (gone.unknown, gone.endings) == (frozenset(), {key: "not asked for any more"})
 
 
 def test_failed_check_of_a_replay_is_told_as_one_of_its_own() -> None:
     """It says nothing of the live batches, and they nothing of it."""
-    replay = BatchFacts(replace(BATCH, batch_id=18, lane=Lane.REPLAY), (NO_NULLS,))
-    live = BatchFacts(BATCH, (replace(NO_NULLS, outcome=Outcome.PASSED),))
+    replay = JudgedBatch(replace(BATCH, batch_id=18, lane=Lane.REPLAY), (NO_NULLS,))
+    live = JudgedBatch(BATCH, (replace(NO_NULLS, outcome=Outcome.PASSED),))
     told = only(find(StoredFacts((), (live, replay), NOW)))
     assert (told.subject, told.batch_id) == (f"{NO_NULLS.name}, batch 18", 18)
 
 
 def test_batch_that_was_taken_again_stays_blocked_until_it_is_judged() -> None:
-    blocked = BatchFacts(replace(state(BatchState.STAGED), attempt=3), (NO_HOLES,), 2, blocked_since=NOW - 2 * HOUR)
+    blocked = JudgedBatch(replace(state(BatchState.STAGED), attempt=3), (NO_HOLES,), 2, blocked_since=NOW - 2 * HOUR)
     found = find(StoredFacts((blocked,)), deadlines=Deadlines(blocked=HOUR)).found
     assert [each.kind for each in found] == [IncidentKind.BLOCKED, IncidentKind.BLOCKED_TOO_LONG]
     assert all("attempt 3 has taken it again and is not judged yet" in each.lines for each in found)
@@ -186,20 +186,20 @@ def test_batch_that_was_taken_again_stays_blocked_until_it_is_judged() -> None:
 
 def test_check_that_could_not_run_is_told_until_an_attempt_is_judged() -> None:
     broken = replace(NO_HOLES, outcome=Outcome.NOT_RUN, detail="column carrier does not exist")
-    taken_again = BatchFacts(replace(state(BatchState.PLANNED), attempt=3), (broken,), 2)
+    taken_again = JudgedBatch(replace(state(BatchState.PLANNED), attempt=3), (broken,), 2)
     assert only(find(StoredFacts((taken_again,)))).title == "check could not run — no_unexplained_holes"
 
 
 @pytest.mark.parametrize(("failures", "is_told"), [(1, False), (2, True), (5, True)])
 def test_repeated_failure_is_told_from_the_second_attempt_on(failures: int, is_told: bool) -> None:
-    planned = BatchFacts(state(BatchState.PLANNED), failures_in_a_row=failures)
+    planned = JudgedBatch(state(BatchState.PLANNED), failures_in_a_row=failures)
     found = find(StoredFacts((planned,))).found
     assert [each.title for each in found] == ([f"failing — {failures} attempts in a row"] if is_told else [])
 
 
 @pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
 def test_freshness_is_the_time_since_the_last_publication(age: timedelta, is_told: bool) -> None:
-    stored = StoredFacts((), (BatchFacts(BATCH),), NOW - age)
+    stored = StoredFacts((), (JudgedBatch(BATCH),), NOW - age)
     assert [each.kind for each in find(stored, deadlines=Deadlines(freshness=HOUR)).found] == (
         [IncidentKind.FRESHNESS] if is_told else []
     )

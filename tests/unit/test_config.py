@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger import config
-from batchledger.accounting import HolePolicy
-from batchledger.checking import Severity
-from batchledger.config import read_pipeline_file
-from batchledger.errors import ConfigurationError
-from batchledger.pipeline import Deadlines
-from batchledger.planning import Limits, StartPolicy
-from batchledger.quarantine_content import QuarantineLimit
-from batchledger.record_rules import (
+from batchledger.config import pipeline_file
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.lifecycle.platform import Deadlines
+from batchledger.model.balance import HolePolicy
+from batchledger.model.checks import Severity
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.rules import (
     Deduplication,
     DuplicatePolicy,
     SequenceRule,
@@ -24,6 +23,7 @@ from batchledger.record_rules import (
     Upsert,
     VersionBy,
 )
+from batchledger.planning.live import Limits, StartPolicy
 
 GOOD: dict[str, Any] = {
     "name": "orders",
@@ -349,9 +349,9 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
-    monkeypatch.setenv(config.PIPELINES_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(pipeline_file.PIPELINES_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"no pipeline 'order' .*did you mean 'orders'"):
-        config.load_pipeline("order")
+        pipeline_file.load_pipeline("order")
 
 
 @pytest.mark.parametrize("content", ["", "- a list"])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from batchledger import connections
-from batchledger.config import PipelineConfig
-from batchledger.connections import load_connection
-from batchledger.errors import ConnectionMissingError
+from batchledger.config import connections
+from batchledger.config.connections import load_connection
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.model.errors import ConnectionMissingError
 from batchledger.wiring import build_platform, choose_stage_step, open_channel
 from tests.conftest import ROOT
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.batch import PartitionLog, Position, TopicIdentity
-from batchledger.coverage import (
+from batchledger.model.batch import PartitionLog, Position, TopicIdentity
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.proof.coverage import (
     URGENCY,
     Accounted,
     Kind,
@@ -19,7 +20,6 @@ from batchledger.coverage import (
     cover,
     find_missing,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
 
 ORDERS_0 = TopicPartition("orders", 0)
 LONGEST = 24

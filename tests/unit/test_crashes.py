@@ -5,16 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import BatchState, Decision, DeliveryMode
-from batchledger.errors import (
-    OutcomeUnknownError,
-    RowsLostError,
-    StagingLostError,
-    TargetChangedError,
-)
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.replay import Replay
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import BatchState, Decision, DeliveryMode
+from batchledger.model.errors import OutcomeUnknownError, RowsLostError, StagingLostError, TargetChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.replay import Replay
 from tests.fakes.crash import (
     CrashOnce,
     Interrupt,

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import Balance
-from batchledger.batch import BatchState, Decided, Decision, DecisionRecord
-from batchledger.decisions import accept_loss, rehearse, skip
-from batchledger.errors import BatchBlockedError, DecisionRefusedError, FencedError, LossError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import StartPolicy
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept_loss, rehearse, skip
+from batchledger.model.balance import Balance
+from batchledger.model.batch import BatchState, Decided, Decision, DecisionRecord
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, FencedError, LossError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import StartPolicy
 from tests.fakes.history import prove
 from tests.fakes.world import PIPELINE, World, staged_twice
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from batchledger import run_progress
-from batchledger.airflow_api import Run, _find_error
-from batchledger.batch import Batch, BatchState, Lane
-from batchledger.demo import add_up_ranges
-from batchledger.errors import ServiceUnavailableError
-from batchledger.ledger.history import BatchHistory, RangeRecord
-from batchledger.run_progress import Backlog, Observation, follow
+from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord
+from batchledger.local import run_progress
+from batchledger.local.airflow_api import Run, _find_error
+from batchledger.local.demo import add_up_ranges
+from batchledger.local.run_progress import Backlog, Observation, follow
+from batchledger.model.batch import Batch, BatchState, Lane
+from batchledger.model.errors import ServiceUnavailableError
 
 CONSOLE = Console(quiet=True)
 

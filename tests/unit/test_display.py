@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from batchledger.batch import DeliveryMode, HeldRange
-from batchledger.comparison import ReplacedRows, describe_once_more
-from batchledger.display import balance_table, show_plan, show_verification
-from batchledger.health import Threats
-from batchledger.ledger.history import RangeRecord
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pacing import BatchSize
-from batchledger.planning import Plan
-from batchledger.printing import BALANCE_LINES
-from batchledger.record_rules import SinkMode
-from batchledger.verification import Verification
+from batchledger.adapters.postgres.ledger.history import RangeRecord
+from batchledger.interfaces.cli.display.batches import balance_table, show_plan, show_verification
+from batchledger.interfaces.cli.printing import BALANCE_LINES
+from batchledger.model.batch import DeliveryMode, HeldRange
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import ReplacedRows, describe_once_more
+from batchledger.model.records.rules import SinkMode
+from batchledger.monitoring.health import Threats
+from batchledger.planning.batch_size import BatchSize
+from batchledger.planning.live import Plan
+from batchledger.proof.verification import Verification
 
 EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
 FEW_LINES = RangeRecord("orders", 0, 2749, 2_752_759, 2_745_010, 0, 5_000, 0, 0, 0, 0, 0, 0, 0, 0)

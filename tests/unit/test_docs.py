@@ -16,23 +16,23 @@ import pandas as pd
 import pytest
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from batchledger.batch import BatchState, Lane
-from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, Outcome, RequestedCheck, Severity, Suite
-from batchledger.checks.integrity import IntegrityAuditor
-from batchledger.checks.ledger_audit import judge
-from batchledger.checks.outcomes import explain
-from batchledger.checks.requested import build_checks
-from batchledger.docs import folder as docs_folder
-from batchledger.docs import pages
-from batchledger.docs.charts import draw_history
-from batchledger.docs.expectations import render_results
-from batchledger.docs.folder import DOCS_VARIABLE, DocsFolder, write_page
-from batchledger.docs.index import write_index
-from batchledger.docs.pages import write_batch, write_history
-from batchledger.docs.site import build_all_docs, make_stamp, write_docs
-from batchledger.ledger.audits import StoredAudit
-from batchledger.ledger.history import BatchHistory
-from batchledger.ledger_audit import Fact, LedgerCheck, Question
+from batchledger.adapters.expectations.integrity import IntegrityAuditor
+from batchledger.adapters.expectations.ledger_audit import judge
+from batchledger.adapters.expectations.outcomes import explain
+from batchledger.adapters.expectations.requested import build_checks
+from batchledger.adapters.postgres.ledger.audits import StoredAudit
+from batchledger.adapters.postgres.ledger.history import BatchHistory
+from batchledger.interfaces.data_docs import folder as docs_folder
+from batchledger.interfaces.data_docs import pages
+from batchledger.interfaces.data_docs.charts import draw_history
+from batchledger.interfaces.data_docs.expectations import render_results
+from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE, DocsFolder, write_page
+from batchledger.interfaces.data_docs.index import write_index
+from batchledger.interfaces.data_docs.pages import write_batch, write_history
+from batchledger.interfaces.data_docs.site import build_all_docs, make_stamp, write_docs
+from batchledger.model.batch import BatchState, Lane
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, RequestedCheck, Severity, Suite
+from batchledger.monitoring.ledger_audit import Fact, LedgerCheck, Question
 from tests.fakes.docs import NOON, figures, history
 from tests.unit.test_integrity_suite import FAULTS
 
@@ -274,7 +274,7 @@ def test_pages_of_batches_that_are_no_longer_kept_are_removed(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("module", ["batchledger.docs.site", "batchledger.ui.app"])
+@pytest.mark.parametrize("module", ["batchledger.interfaces.data_docs.site", "batchledger.interfaces.page.app"])
 def test_look_at_a_pipeline_where_nothing_has_happened_imports_nothing_that_takes_seconds(module: str) -> None:
     """Otherwise each report would cost them, in a process of its own."""
     code = f"import sys, {module}; print(sorted({{'great_expectations', 'matplotlib'}} & set(sys.modules)))"

@@ -10,10 +10,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
-from batchledger.docs.folder import DOCS_VARIABLE, DocsFolder
-from batchledger.docs.site import write_docs
-from batchledger.ui import data_docs
-from batchledger.ui.app import build_app
+from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE, DocsFolder
+from batchledger.interfaces.data_docs.site import write_docs
+from batchledger.interfaces.page import data_docs
+from batchledger.interfaces.page.app import build_app
 from tests.conftest import ROOT
 from tests.fakes.docs import figures, history
 

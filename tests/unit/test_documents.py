@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger.config import read_pipeline_file
-from batchledger.documents import LARGEST_BYTES, read_json, read_yaml
-from batchledger.errors import ConfigurationError
-from batchledger.quoting import quote
+from batchledger.config.documents import LARGEST_BYTES, read_json, read_yaml
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.quoting import quote
 
 SECRET = "hunter2-" * 10
 LONGEST_MESSAGE = 12_000

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from batchledger import decisions, plans, run_batch
-from batchledger.batch import Attempt, BatchState, Decision, HeldRange
-from batchledger.comparison import Comparison, DryRunOutcome, describe_replaced
-from batchledger.dry_run import describe_dry_run, dry_run_replay, summarise_dry_run
-from batchledger.errors import (
+from batchledger.lifecycle import decisions, plans, run_batch
+from batchledger.lifecycle.dry_run import describe_dry_run, dry_run_replay, summarise_dry_run
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState, Decision, HeldRange
+from batchledger.model.errors import (
     BatchBlockedError,
     ExpiredError,
     FencedError,
@@ -21,10 +21,10 @@ from batchledger.errors import (
     StagingError,
     TargetChangedError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits
-from batchledger.replay import Replay
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import Comparison, DryRunOutcome, describe_replaced
+from batchledger.planning.live import Limits
+from batchledger.planning.replay import Replay
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import Rows

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.batch import HeldRange
-from batchledger.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
-from batchledger.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
+from batchledger.model.batch import HeldRange
+from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
+from batchledger.model.records.comparison import ChangedRow, Comparison, DryRunOutcome, ReplacedRows
 
 T = TypeVar("T")
 ORDERS_0 = TopicPartition("orders", 0)

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from batchledger import errors
-from batchledger.errors import BatchledgerError
+from batchledger.model import errors
+from batchledger.model.errors import BatchledgerError
 
 FAMILY = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, BatchledgerError)]
 

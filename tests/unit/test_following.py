@@ -15,14 +15,15 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from batchledger import following, plans, run_batch, wiring
-from batchledger.batch import Attempt, BatchState
-from batchledger.config import PipelineConfig
-from batchledger.connections import Connection
-from batchledger.errors import ServiceUnavailableError, StagingError
-from batchledger.following import Follower, Look, Tell, log_progress
-from batchledger.pipeline import look_at_reading
-from batchledger.progress import Progress, Reading
+from batchledger import wiring
+from batchledger.config.connections import Connection
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.lifecycle import following, plans, run_batch
+from batchledger.lifecycle.following import Follower, Look, Tell, log_progress
+from batchledger.lifecycle.platform import look_at_reading
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.errors import ServiceUnavailableError, StagingError
+from batchledger.model.progress import Progress, Reading
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.work import ROW_SCHEMA

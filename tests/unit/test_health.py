@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import HolePolicy
-from batchledger.batch import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import pause, resume
+from batchledger.model.balance import HolePolicy
+from batchledger.model.batch import (
     Attempt,
     Decision,
     LogState,
@@ -18,12 +19,13 @@ from batchledger.batch import (
     Staged,
     TopicIdentity,
 )
-from batchledger.decisions import pause, resume
-from batchledger.errors import BatchBlockedError, StagingError
-from batchledger.health import (
+from batchledger.model.errors import BatchBlockedError, StagingError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.quarantine import NOTHING, ErrorKind, summarise
+from batchledger.monitoring.health import (
     STUCK_AFTER,
     Book,
-    OpenBatch,
+    CurrentBatch,
     PipelineHealth,
     PipelineState,
     describe_duration,
@@ -34,9 +36,7 @@ from batchledger.health import (
     look,
     survey,
 )
-from batchledger.offsets import TopicPartition
-from batchledger.planning import StartPolicy
-from batchledger.quarantine_content import NOTHING, ErrorKind, summarise
+from batchledger.planning.live import StartPolicy
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.world import PIPELINE, World, catch_up, stage_and_audit
 
@@ -200,7 +200,7 @@ def judge_world(world: World, now: datetime, *, is_at_work: bool = False) -> Pip
     """What is judged of what ledger and Kafka hold."""
     platform = world.process()
     batch = platform.ledger.find_open_batch(PIPELINE)
-    open_batch = batch and OpenBatch(
+    open_batch = batch and CurrentBatch(
         batch.batch_id,
         batch.label,
         batch.state,

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.batch import BatchState
-from batchledger.housekeeping import OVER_FOR, AttemptFacts, StagingTable, choose_forgetting, find_orphaned
+from batchledger.model.batch import BatchState
+from batchledger.model.housekeeping import OVER_FOR, StagingOwner, StagingTable, choose_forgetting, find_orphaned
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=1)
@@ -17,7 +17,7 @@ def table(state: BatchState, attempt: int = 2, newest: int = 2, outcome: str | N
     """The rows of an attempt of batch 17 that ended a day ago, if it has ended."""
     ended_at = LONG_AGO if outcome or attempt < newest or state.is_final else None
     published_at = LONG_AGO if state is BatchState.PUBLISHED else None
-    known = AttemptFacts("orders", state, newest, outcome, ended_at, published_at)
+    known = StagingOwner("orders", state, newest, outcome, ended_at, published_at)
     return StagingTable(f"b17_a{attempt}_rows", 17, attempt, known)
 
 

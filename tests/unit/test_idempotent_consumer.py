@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import DeliveryMode
-from batchledger.offsets import TopicPartition
-from batchledger.planning import Limits
-from batchledger.record_rules import Deduplication
+from batchledger.lifecycle import run_batch
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import Deduplication
+from batchledger.planning.live import Limits
 from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, copies_after_crash, sinks_and_crashes
 from tests.fakes.foreign_sink import store_of
 from tests.fakes.history import prove

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
-from batchledger.config import read_pipeline_file
-from batchledger.errors import ConfigurationError
-from batchledger.identifiers import SYSTEM_COLUMNS, explain_columns, explain_schema
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.identifiers import SYSTEM_COLUMNS, explain_columns, explain_schema
 
 SINKS: dict[str, dict[str, Any]] = {
     "postgres": {"table": "orders"},

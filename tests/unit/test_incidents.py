@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.checking import Severity
-from batchledger.incidents import (
+from batchledger.model.checks import Severity
+from batchledger.model.incidents import (
     ChannelFailure,
     Condition,
     Findings,

@@ -10,25 +10,32 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.accounting import CHECKS_OF_NUMBERS, HoleCounts, HolePolicy, IntegrityCheck, RangeFacts, balance_batch
-from batchledger.batch import HeldRange, Position, TopicIdentity
-from batchledger.checking import CheckResult, Offender, Outcome, Severity
-from batchledger.checks.expectations import ExpectFactToBeZero, choose_expectations
-from batchledger.checks.integrity import IntegrityAuditor
-from batchledger.facts import BatchFacts
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange, TopicPartition, single_offset
-from batchledger.quarantine_content import ErrorKind, QuarantineLimit, summarise
+from batchledger.adapters.expectations.integrity import IntegrityAuditor
+from batchledger.adapters.expectations.integrity_expectations import ExpectFactToBeZero, choose_expectations
+from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.balance import (
+    CHECKS_OF_NUMBERS,
+    HoleCounts,
+    HolePolicy,
+    IntegrityCheck,
+    RangeFacts,
+    balance_batch,
+)
+from batchledger.model.batch import HeldRange, Position, TopicIdentity
+from batchledger.model.checks import CheckResult, Offender, Outcome, Severity
+from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.quarantine import ErrorKind, QuarantineLimit, summarise
 
 ORDERS = [OffsetRange(TopicPartition("orders", number), 100, 200) for number in range(3)]
 
 
-def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> BatchFacts:
+def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> AttemptFacts:
     """A live batch over these ranges, which start at the position."""
     positions = tuple(Position(each, 0, 100, TopicIdentity("cluster", "topic")) for each in partitions_of(ranges))
     reported = sum(each.staged for each in ranges)
     balances = balance_batch(ranges, holes, has_transform=False)
-    return BatchFacts(
+    return AttemptFacts(
         ranges,
         balances,
         reported,
@@ -50,12 +57,12 @@ def clean(each: OffsetRange) -> RangeFacts:
 CLEAN = facts_of(*map(clean, ORDERS))
 
 
-def second(change: Callable[[RangeFacts], RangeFacts]) -> BatchFacts:
+def second(change: Callable[[RangeFacts], RangeFacts]) -> AttemptFacts:
     """The clean batch with a fault in its second range."""
     return facts_of(clean(ORDERS[0]), change(clean(ORDERS[1])), clean(ORDERS[2]))
 
 
-def failed(facts: BatchFacts) -> dict[str, CheckResult]:
+def failed(facts: AttemptFacts) -> dict[str, CheckResult]:
     return {each.name: each for each in IntegrityAuditor().judge(facts) if not each.passed}
 
 
@@ -227,7 +234,7 @@ def test_control_expectation_that_looks_at_another_fact_does_not_find_the_fault(
     """Without the fact that it is about, each expectation would let its fault pass."""
     for kind in choose_expectations(CLEAN):
         monkeypatch.setattr(kind, "fact", "nothing")
-    table = "batchledger.checks.integrity.build_facts_table"
+    table = "batchledger.adapters.expectations.integrity.build_facts_table"
     original = IntegrityAuditor.judge.__globals__["build_facts_table"]
     monkeypatch.setattr(table, lambda facts: original(facts).assign(nothing=0))
     for facts, _ in FAULTS.values():

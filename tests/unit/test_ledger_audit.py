@@ -10,17 +10,27 @@ from great_expectations.core import ExpectationSuite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.accounting import TargetCount, TargetCounts
-from batchledger.audit_facts import ask_findings, ask_open_batches, ask_proof, ask_staging, leave_unproved
-from batchledger.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
-from batchledger.checking import Outcome, Suite
-from batchledger.checks import ledger_audit
-from batchledger.checks.ledger_audit import EXPECTATIONS, judge
-from batchledger.conditions import find_conditions
-from batchledger.health import OpenTransaction, PipelineHealth, PipelineState, Threats
-from batchledger.housekeeping import AttemptFacts, StagingTable
-from batchledger.incidents import IncidentKind
-from batchledger.ledger_audit import (
+from batchledger.adapters.expectations import ledger_audit
+from batchledger.adapters.expectations.ledger_audit import EXPECTATIONS, judge
+from batchledger.lifecycle.platform import Deadlines
+from batchledger.model.balance import TargetCount, TargetCounts
+from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
+from batchledger.model.checks import Outcome, Suite
+from batchledger.model.housekeeping import StagingOwner, StagingTable
+from batchledger.model.incidents import IncidentKind
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import SinkMode
+from batchledger.model.stored_facts import JudgedBatch, StoredFacts
+from batchledger.monitoring.audit_questions import (
+    ask_findings,
+    ask_open_batches,
+    ask_proof,
+    ask_staging,
+    leave_unproved,
+)
+from batchledger.monitoring.conditions import find_conditions
+from batchledger.monitoring.health import OpenTransaction, PipelineHealth, PipelineState, Threats
+from batchledger.monitoring.ledger_audit import (
     FINDINGS_SHOWN,
     PROOF_BY_INVARIANT,
     AuditLimits,
@@ -31,13 +41,9 @@ from batchledger.ledger_audit import (
     Question,
     find_own,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Deadlines
-from batchledger.proof import prove
-from batchledger.record_rules import SinkMode
-from batchledger.stored_facts import BatchFacts, StoredFacts
-from batchledger.verification import Finding, PublishedHistory, PublishedRange, TargetKey, Verification
-from batchledger.window import Coverage, find_untouched, narrow
+from batchledger.proof.newest import Coverage, find_untouched, narrow
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import Finding, PublishedHistory, PublishedRange, TargetKey, Verification
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -213,7 +219,7 @@ def test_blocked_batch_waits_for_a_person_and_is_not_stale() -> None:
 @pytest.mark.parametrize(("minutes", "code"), [(61, 3), (59, 0)])
 def test_batch_that_is_blocked_beyond_the_deadline_is_found_and_waits_for_a_person(minutes: int, code: int) -> None:
     batch = Batch(17, "orders", Lane.LIVE, BatchState.BLOCKED, 2, "run", (OffsetRange(ORDERS_0, 0, 5),), 0, NOW)
-    stored = StoredFacts((BatchFacts(batch, blocked_since=NOW - timedelta(minutes=minutes)),))
+    stored = StoredFacts((JudgedBatch(batch, blocked_since=NOW - timedelta(minutes=minutes)),))
     health = PipelineHealth("orders", PipelineState.BLOCKED, "why", CALM)
     for deadlines in (DEADLINES, Deadlines()):
         found = audit(ask_findings(find_conditions(stored, health, deadlines, NOW), health, deadlines, NOW))
@@ -224,7 +230,7 @@ def test_batch_that_is_blocked_beyond_the_deadline_is_found_and_waits_for_a_pers
 
 def staging_table(age: timedelta | None, state: BatchState = BatchState.PUBLISHED) -> StagingTable:
     published_at = None if age is None else NOW - age
-    return StagingTable("b17_a1_rows", 17, 1, AttemptFacts("orders", state, 1, None, None, published_at))
+    return StagingTable("b17_a1_rows", 17, 1, StagingOwner("orders", state, 1, None, None, published_at))
 
 
 def test_staging_that_housekeeping_should_have_removed_is_found() -> None:

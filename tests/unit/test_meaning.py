@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.columns import Column, parse_columns
-from batchledger.decoding import blocks
-from batchledger.decoding.blocks import BlockDecoder
-from batchledger.decoding.decoder import Decoded, RecordDecoder
-from batchledger.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
-from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
-from batchledger.record_rules import TombstonePolicy
+from batchledger.adapters.decoding import blocks
+from batchledger.adapters.decoding.blocks import BlockDecoder
+from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
+from batchledger.adapters.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.rules import TombstonePolicy
 from tests.meaning import Meaning, columns_of_page, literal, of_section, read_page
 
 NEIGHBOURS = 300
@@ -152,7 +152,7 @@ def test_key_of_a_tombstone_becomes_what_the_page_says(meaning: Meaning) -> None
 
 
 def test_every_type_of_a_pipeline_file_is_on_the_page() -> None:
-    from batchledger.columns import EPOCH_UNITS, SCALAR_TYPES
+    from batchledger.model.records.columns import EPOCH_UNITS, SCALAR_TYPES
 
     text = "".join(line for line in _page_lines() if line.startswith(("### ", "Also ")))
     assert [each for each in (*SCALAR_TYPES, *EPOCH_UNITS) if f"`{each}`" not in text] == []

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from batchledger.checking import Severity
-from batchledger.incidents import Condition, Event, Incident, IncidentKind
-from batchledger.messages import LINE_CHARACTERS, Links, compose
+from batchledger.model.checks import Severity
+from batchledger.model.incidents import Condition, Event, Incident, IncidentKind
+from batchledger.monitoring.messages import LINE_CHARACTERS, Links, compose
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CONDITION = Condition(

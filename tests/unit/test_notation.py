@@ -8,11 +8,11 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger import command_line
-from batchledger.notation import RewindTarget, parse_bounds, parse_coordinate, parse_moment, parse_target
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import StartPolicy
-from batchledger.replay import Window
+from batchledger.interfaces.cli import command_line
+from batchledger.interfaces.notation import RewindTarget, parse_bounds, parse_coordinate, parse_moment, parse_target
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.live import StartPolicy
+from batchledger.planning.replay import Window
 
 ORDERS_3, ORDERS_4 = TopicPartition("orders", 3), TopicPartition("orders", 4)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from batchledger.numbering import NumberFacts, describe_numbers, name_missing, name_repeated
+from batchledger.model.records.numbering import NumberFacts, describe_numbers, name_missing, name_repeated
 
 
 @pytest.mark.parametrize(

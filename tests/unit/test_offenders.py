@@ -5,14 +5,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.accounting import HolePolicy, IntegrityCheck
-from batchledger.batch import Attempt
-from batchledger.checking import Offender
-from batchledger.errors import BatchBlockedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.row_audit import OFFENDERS_SHOWN
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN
+from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import Offender
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, Record
 from tests.fakes.work import MemoryStager, Rows, keep_all

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.offsets import (
+from batchledger.model.offsets import (
     OffsetRange,
     TopicPartition,
     count_offsets,

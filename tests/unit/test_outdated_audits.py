@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import WitnessedRange
-from batchledger.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
-from batchledger.errors import AuditOutdatedError, FencedError, StagingLostError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import StartPolicy
-from batchledger.presence import NO_PATIENCE
-from batchledger.record_rules import Deduplication
-from batchledger.replay import Replay
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, Lane
+from batchledger.model.errors import AuditOutdatedError, FencedError, StagingLostError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.model.records.rules import Deduplication
+from batchledger.planning.live import StartPolicy
+from batchledger.planning.replay import Replay
 from tests.fakes.crash import SINKS, Interrupt, SimulatedCrashError
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.foreign_sink import store_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.pacing import FEWEST_RECORDS, PACES_CONSIDERED, Cost, Pace, choose_size, fit_cost
+from batchledger.planning.batch_size import FEWEST_RECORDS, PACES_CONSIDERED, Cost, Pace, choose_size, fit_cost
 
 # Close to what was measured: 10,000 records in 2.5 s, 100,000 in 4.0 s.
 MEASURED = Cost(2.3, 17e-6)

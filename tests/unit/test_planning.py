@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from batchledger.batch import LogState, PartitionLog, Position, TopicIdentity
-from batchledger.errors import LossError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, find_overlaps, merge_ranges
-from batchledger.planning import (
+from batchledger.model.batch import LogState, PartitionLog, Position, TopicIdentity
+from batchledger.model.errors import LossError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, find_overlaps, merge_ranges
+from batchledger.planning.live import (
     Limits,
     Plan,
     StartPolicy,

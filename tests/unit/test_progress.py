@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.progress import Progress, Reading, round_rate, round_time
+from batchledger.model.progress import Progress, Reading, round_rate, round_time
 
 NOTHING_YET = Progress(0, 2_000_000, 0.0)
 

@@ -10,11 +10,11 @@ from io import StringIO, TextIOWrapper
 import pytest
 from rich.console import Console
 
-from batchledger.batch import Attempt, Batch, BatchState, Lane
-from batchledger.following import LOG_INTERVAL_SECONDS, log_progress
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.progress import Progress
-from batchledger.progress_display import BAR_INTERVAL_SECONDS, choose_follow, show_bar
+from batchledger.interfaces.cli.display.progress import BAR_INTERVAL_SECONDS, choose_follow, show_bar
+from batchledger.lifecycle.following import LOG_INTERVAL_SECONDS, log_progress
+from batchledger.model.batch import Attempt, Batch, BatchState, Lane
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.progress import Progress
 
 RANGES = (OffsetRange(TopicPartition("flights", 0), 0, 2_000_000),)
 BATCH = Batch(17, "flights", Lane.LIVE, BatchState.PLANNED, 1, "run", RANGES, 0, datetime(2026, 1, 1, tzinfo=UTC))

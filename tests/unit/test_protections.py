@@ -2,9 +2,9 @@
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import IntegrityCheck
-from batchledger.errors import BatchBlockedError, PositionConflictError
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.errors import BatchBlockedError, PositionConflictError
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, stage_and_audit
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import IntegrityCheck
-from batchledger.batch import Batch, BatchState, Decision
-from batchledger.checking import CheckResult, OnFailure, Outcome
-from batchledger.decisions import accept
-from batchledger.dry_run import dry_run_replay
-from batchledger.errors import BatchBlockedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.quarantine_content import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept
+from batchledger.lifecycle.dry_run import dry_run_replay
+from batchledger.model.balance import IntegrityCheck
+from batchledger.model.batch import Batch, BatchState, Decision
+from batchledger.model.checks import CheckResult, OnFailure, Outcome
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.quarantine import (
     KINDS_SHOWN,
     NOTHING,
     ErrorKind,
@@ -18,8 +18,8 @@ from batchledger.quarantine_content import (
     QuarantineLimit,
     summarise,
 )
-from batchledger.record_rules import TombstonePolicy
-from batchledger.replay import Replay, split_quarantined
+from batchledger.model.records.rules import TombstonePolicy
+from batchledger.planning.replay import Replay, split_quarantined
 from tests.fakes.row_checks import RowTest
 from tests.fakes.source import Record
 from tests.fakes.world import PIPELINE, World, catch_up

@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
-from batchledger.dry_run import dry_run_replay
-from batchledger.errors import ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
-from batchledger.pipeline import Platform
-from batchledger.replay import BYTES_AT_ONCE, RANGES_AT_ONCE, Quarantined, Replay, check_portions, split_quarantined
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.dry_run import dry_run_replay
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
+from batchledger.model.errors import ReplayRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
+from batchledger.planning.replay import (
+    BYTES_AT_ONCE,
+    RANGES_AT_ONCE,
+    Quarantined,
+    Replay,
+    check_portions,
+    split_quarantined,
+)
 from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, sinks_and_replay_crashes
 from tests.fakes.database import Coordinate, coordinate_of
 from tests.fakes.foreign_sink import store_of
@@ -187,7 +194,7 @@ def test_portions_hold_all_records_once_within_their_bounds() -> None:
 def test_more_than_one_batch_can_hold_is_refused_by_a_run_and_a_dry_run_with_the_ranges_to_begin_with(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchledger.replay.RANGES_AT_ONCE", 1)
+    monkeypatch.setattr("batchledger.planning.replay.RANGES_AT_ONCE", 1)
     batches = dict(world.database.committed.batches)
     asked = Replay(Quarantined((OffsetRange(ORDERS_0, 0, 10),)))
     for ask in (
@@ -223,7 +230,7 @@ def test_ranges_to_begin_with_hold_exactly_the_first_portion_and_nothing_that_wa
         return [each for each in kept if intersect(ranges, [each.range])]
 
     with pytest.MonkeyPatch.context() as smaller:
-        smaller.setattr("batchledger.replay.RANGES_AT_ONCE", at_once)
+        smaller.setattr("batchledger.planning.replay.RANGES_AT_ONCE", at_once)
         portions = split_quarantined(find(asked.ranges))
         if len(portions) <= 1:
             check_portions("orders", asked, find(asked.ranges))

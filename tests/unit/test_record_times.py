@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_times import (
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.times import (
     EPOCH,
     RecordTimes,
     Searched,

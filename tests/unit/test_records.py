@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from batchledger.batch import PartitionLog
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_display import show_records
-from batchledger.records import FoundRecords, Record, combine_records, find_reach
+from batchledger.interfaces.cli.display.records import show_records
+from batchledger.model.batch import PartitionLog
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.lookup import FoundRecords, Record, combine_records, find_reach
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {ORDERS_0: PartitionLog(5, 12), ORDERS_1: PartitionLog(0, 100)}

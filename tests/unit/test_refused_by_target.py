@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch, BatchState, Decision, DeliveryMode
-from batchledger.checking import ACCEPTED_BY_TARGET, CheckResult, OnFailure, Outcome
-from batchledger.decisions import accept, discard, rehearse, skip
-from batchledger.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
-from batchledger.pipeline import Platform
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept, discard, rehearse, skip
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, OnFailure, Outcome
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.model.records.rules import Upsert
+from batchledger.model.refusals import blocked, ways_out
+from batchledger.planning.replay import Replay
 from batchledger.ports import Publication
-from batchledger.record_rules import Upsert
-from batchledger.refusals import blocked, ways_out
-from batchledger.replay import Replay
 from tests.fakes.history import prove
 from tests.fakes.row_checks import RowTest
 from tests.fakes.sink import MemorySink

@@ -8,10 +8,10 @@ import pytest
 from fastapi import Request
 from jinja2 import UndefinedError
 
-from batchledger.batch import HeldRange
-from batchledger.comparison import Comparison, DryRunOutcome, ReplacedRows
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.ui.rendering import PAYLOAD_CHARACTERS, _templates, show
+from batchledger.interfaces.page.rendering import PAYLOAD_CHARACTERS, _templates, show
+from batchledger.model.batch import HeldRange
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import Comparison, DryRunOutcome, ReplacedRows
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MARKUP = "<script>alert('x')</script><img src=x onerror=\"alert('x')\">&amp;"

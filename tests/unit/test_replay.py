@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.batch import Batch, BatchState, DeliveryMode, Lane, LogState, PartitionLog, TopicIdentity
-from batchledger.errors import ExpiredError, ReplayRefusedError
-from batchledger.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps, intersect
-from batchledger.replay import (
+from batchledger.model.batch import Batch, BatchState, DeliveryMode, Lane, LogState, PartitionLog, TopicIdentity
+from batchledger.model.errors import ExpiredError, ReplayRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps, intersect
+from batchledger.planning.replay import (
     Replay,
     ResolvedReplay,
     Window,

@@ -6,16 +6,22 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
-from batchledger.checking import CheckResult, Outcome
-from batchledger.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
-from batchledger.display import show_batch, show_batches
-from batchledger.dry_run import DryRun, summarise_dry_run
-from batchledger.ledger.history import BatchHistory, BatchSummary, QuarantineLine, QuarantineList, ReplacementRecord
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.printing import escape
-from batchledger.quarantine_display import show_quarantine
-from batchledger.replay_display import show_dry_run, show_replayed
+from batchledger.adapters.postgres.ledger.history import (
+    BatchHistory,
+    BatchSummary,
+    QuarantineLine,
+    QuarantineList,
+    ReplacementRecord,
+)
+from batchledger.interfaces.cli.display.batches import show_batch, show_batches
+from batchledger.interfaces.cli.display.quarantine import show_quarantine
+from batchledger.interfaces.cli.display.replays import show_dry_run, show_replayed
+from batchledger.interfaces.cli.printing import escape
+from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
+from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
 
 ORDERS_0 = TopicPartition("orders", 0)
 MIDDLE = OffsetRange(ORDERS_0, 4, 8)

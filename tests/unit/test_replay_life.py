@@ -7,15 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Batch, BatchState, Decision, DeliveryMode, HeldRange, Lane
-from batchledger.errors import ExpiredError, FencedError, PositionConflictError, RowsLostError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits, StartPolicy
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode, HeldRange, Lane
+from batchledger.model.errors import ExpiredError, FencedError, PositionConflictError, RowsLostError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Deduplication, Upsert
+from batchledger.planning.live import Limits, StartPolicy
+from batchledger.planning.replay import Interval, Replay, Window
 from batchledger.ports import Publication
-from batchledger.record_rules import Deduplication, Upsert
-from batchledger.replay import Interval, Replay, Window
 from tests.fakes.crash import (
     SHARED,
     SINKS,

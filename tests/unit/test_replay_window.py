@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger import plans, run_batch
-from batchledger.accounting import HolePolicy
-from batchledger.batch import Decision, LogState, PartitionLog
-from batchledger.dry_run import dry_run_replay
-from batchledger.errors import DecisionRefusedError, ExpiredError, ReplayRefusedError, ServiceUnavailableError
-from batchledger.offsets import OffsetRange, find_gaps, find_overlaps, intersect
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits, Plan
-from batchledger.record_times import EPOCH, RecordTimes, Searched, TimedRange, TimeSpan
-from batchledger.replay import Interval, Quarantined, Replay, Window, resolve_window
-from batchledger.replay_window import find_candidates
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.dry_run import dry_run_replay
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.balance import HolePolicy
+from batchledger.model.batch import Decision, LogState, PartitionLog
+from batchledger.model.errors import DecisionRefusedError, ExpiredError, ReplayRefusedError, ServiceUnavailableError
+from batchledger.model.offsets import OffsetRange, find_gaps, find_overlaps, intersect
+from batchledger.model.records.times import EPOCH, RecordTimes, Searched, TimedRange, TimeSpan
+from batchledger.planning.live import Limits, Plan
+from batchledger.planning.replay import Interval, Quarantined, Replay, Window, resolve_window
+from batchledger.planning.windows import find_candidates
 from tests.fakes.source import MemorySourceLog, Record
 from tests.fakes.work import Rows
 from tests.fakes.world import ORDERS_0, World, assert_exactly_once

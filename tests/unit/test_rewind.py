@@ -11,17 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger import plans, run_batch
-from batchledger.batch import Decided, Decision, DecisionRecord, LogState, PartitionLog, Position, TopicIdentity
-from batchledger.decisions import accept_loss, rehearse, rewind
-from batchledger.errors import DecisionRefusedError, ExpiredError, FencedError, OutcomeUnknownError, TopicChangedError
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.planning import Limits, StartPolicy
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import accept_loss, rehearse, rewind
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Decided, Decision, DecisionRecord, LogState, PartitionLog, Position, TopicIdentity
+from batchledger.model.errors import (
+    DecisionRefusedError,
+    ExpiredError,
+    FencedError,
+    OutcomeUnknownError,
+    TopicChangedError,
+)
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import SinkMode, Upsert
+from batchledger.planning.live import Limits, StartPolicy
+from batchledger.planning.replay import Replay
+from batchledger.planning.rewind import ResolvedRewind, Rewind, resolve_rewind
 from batchledger.ports import Truncate
-from batchledger.record_rules import SinkMode, Upsert
-from batchledger.replay import Replay
-from batchledger.rewind import ResolvedRewind, Rewind, resolve_rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.coverage import URGENCY, Kind, Segment
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.ui.ribbon import COLUMNS, Piece, draw_bars, draw_ribbon, place
+from batchledger.interfaces.page.ribbon import COLUMNS, Piece, draw_bars, draw_ribbon, place
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.proof.coverage import URGENCY, Kind, Segment
 
 ORDERS_0 = TopicPartition("orders", 0)
 

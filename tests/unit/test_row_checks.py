@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from batchledger import decisions, run_batch
-from batchledger.batch import Attempt, BatchState, Decision, DeliveryMode
-from batchledger.checking import CheckResult, OnFailure, Outcome, Severity
-from batchledger.errors import (
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.lifecycle.plans import plan
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.model.checks import CheckResult, OnFailure, Outcome, Severity
+from batchledger.model.errors import (
     BatchBlockedError,
     CheckNotRunError,
     ConfigurationError,
     ServiceUnavailableError,
     TopicChangedError,
 )
-from batchledger.offsets import TopicPartition
-from batchledger.pipeline import Platform
-from batchledger.plans import plan
-from batchledger.record_rules import Deduplication
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import Deduplication
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 from tests.fakes.row_checks import RowTest
 from tests.fakes.world import World, assert_exactly_once

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.accounting import HolePolicy
-from batchledger.batch import BatchState, DeliveryMode, LogState
-from batchledger.errors import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.balance import HolePolicy
+from batchledger.model.batch import BatchState, DeliveryMode, LogState
+from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
     ConfigurationError,
@@ -18,9 +18,9 @@ from batchledger.errors import (
     TargetChangedError,
     UnknownBatchError,
 )
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Limits, StartPolicy
-from batchledger.presence import NO_PATIENCE
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.planning.live import Limits, StartPolicy
 from tests.fakes.crash import Interrupt
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, MemorySourceLog, Record

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from batchledger import plans, run_batch
-from batchledger.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
-from batchledger.errors import (
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
+from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
     FencedError,
@@ -22,10 +22,10 @@ from batchledger.errors import (
     StagingLostError,
     TopicChangedError,
 )
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.planning import Limits, Plan, StartPolicy
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.planning.live import Limits, Plan, StartPolicy
 from batchledger.ports import Publication, Stager
-from batchledger.presence import NO_PATIENCE
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.publication import MemoryPublication

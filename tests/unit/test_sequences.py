@@ -6,12 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from batchledger import decisions, run_batch
-from batchledger.batch import Decision, DeliveryMode
-from batchledger.checking import CheckResult, Outcome, Severity
-from batchledger.errors import BatchBlockedError
-from batchledger.offsets import TopicPartition
-from batchledger.record_rules import SequenceRule
+from batchledger.lifecycle import decisions, run_batch
+from batchledger.model.batch import Decision, DeliveryMode
+from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import SequenceRule
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA

@@ -7,12 +7,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.columns import parse_columns
-from batchledger.decoding.decoder import RecordDecoder
-from batchledger.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
-from batchledger.quarantine import QUARANTINE_SCHEMA, RECORD_SCHEMA
-from batchledger.record_rules import TombstonePolicy
-from batchledger.spark.tasks import Witness, find_runs
+from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.adapters.spark.tasks import Witness, find_runs
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.model.records.columns import parse_columns
+from batchledger.model.records.rules import TombstonePolicy
 
 PARTITION = TopicPartition("orders", 0)
 VALUE_BY_FATE = {"good": b'{"number":1}', "bad": b"{", "skipped": None}

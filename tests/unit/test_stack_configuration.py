@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from batchledger.connections import LOCAL_CONNECTIONS
-from batchledger.errors import SetupError
-from batchledger.stack import clients, defaults
-from batchledger.stack.airflow_components import airflow_configuration, configure_airflow
-from batchledger.stack.connections import list_connections
-from batchledger.stack.home import Credentials, Home, Ports, settings, write_private
-from batchledger.stack.kafka_broker import server_properties
-from batchledger.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
-from batchledger.stack.spark_connect import spark_defaults
+from batchledger.config.connections import LOCAL_CONNECTIONS
+from batchledger.local.stack import clients, defaults
+from batchledger.local.stack.airflow_components import airflow_configuration, configure_airflow
+from batchledger.local.stack.connections import list_connections
+from batchledger.local.stack.home import Credentials, Home, Ports, settings, write_private
+from batchledger.local.stack.kafka_broker import server_properties
+from batchledger.local.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
+from batchledger.local.stack.spark_connect import spark_defaults
+from batchledger.model.errors import SetupError
 
 PORTS = Ports(kafka=1001, kafka_controller=1002, postgres=1003, spark=1004, airflow=1005)
 CREDENTIALS = Credentials()

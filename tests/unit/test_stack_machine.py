@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.errors import SetupError
-from batchledger.stack import jars, machine
-from batchledger.stack.home import Home
+from batchledger.local.stack import jars, machine
+from batchledger.local.stack.home import Home
+from batchledger.model.errors import SetupError
 
 
 @pytest.fixture

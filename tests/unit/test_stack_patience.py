@@ -8,16 +8,16 @@ from threading import Event
 import pytest
 from rich.console import Console
 
-from batchledger.errors import ServiceUnavailableError
-from batchledger.stack import commands, local_stack, processes
-from batchledger.stack.home import Home
-from batchledger.stack.patience import LONGEST_SECONDS, Patience
-from batchledger.stack.processes import Launch
-from batchledger.stack.service import Service
+from batchledger.local.stack import commands, local_stack, processes
+from batchledger.local.stack.home import Home
+from batchledger.local.stack.patience import LONGEST_SECONDS, StartPatience
+from batchledger.local.stack.processes import Launch
+from batchledger.local.stack.service import Service
+from batchledger.model.errors import ServiceUnavailableError
 
 
 def test_patience_ends_after_silence_and_not_after_a_long_time() -> None:
-    patience = Patience.begin(60, now=0, heard=0)
+    patience = StartPatience.begin(60, now=0, heard=0)
     assert not patience.is_over(60)
     assert patience.is_over(61)
     for now in range(0, 3000, 50):
@@ -29,19 +29,19 @@ def test_patience_ends_after_silence_and_not_after_a_long_time() -> None:
 
 
 def test_what_repeats_itself_for_ever_is_given_up_in_the_end() -> None:
-    patience = Patience.begin(60, now=0, heard=0).listen(LONGEST_SECONDS, heard=10**9)
+    patience = StartPatience.begin(60, now=0, heard=0).listen(LONGEST_SECONDS, heard=10**9)
     assert not patience.is_over(LONGEST_SECONDS)
     assert patience.is_over(LONGEST_SECONDS + 1)
 
 
 def test_a_person_is_told_now_and_then() -> None:
-    patience = Patience.begin(60, now=0, heard=0)
+    patience = StartPatience.begin(60, now=0, heard=0)
     assert [now for now in range(35) if _tells(now)] == [10, 20, 30]
     assert not patience.should_tell(9)
 
 
 def _tells(now: int) -> bool:
-    patience = Patience.begin(60, now=0, heard=0)
+    patience = StartPatience.begin(60, now=0, heard=0)
     for second in range(now):
         patience = patience.tell(second) if patience.should_tell(second) else patience
     return patience.should_tell(now)

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batchledger.errors import ServiceUnavailableError
-from batchledger.stack import processes
-from batchledger.stack.home import Home
-from batchledger.stack.processes import SERVICE_COOKIE, STACK_COOKIE, Launch, Record
+from batchledger.local.stack import processes
+from batchledger.local.stack.home import Home
+from batchledger.local.stack.processes import SERVICE_COOKIE, STACK_COOKIE, Launch, ServiceRecord
+from batchledger.model.errors import ServiceUnavailableError
 from tests.support import wait_until
 
 SERVICE = "toy"
@@ -67,7 +67,7 @@ def launch(home: Home, program: str) -> Launch:
     return Launch((sys.executable, "-c", text), home.root, {"PATH": os.environ["PATH"]})
 
 
-def start(home: Home, program: str) -> Record:
+def start(home: Home, program: str) -> ServiceRecord:
     record = processes.start(home, SERVICE, launch(home, program))
     wait_until((home.root / "ready").exists)
     return record
@@ -83,7 +83,7 @@ def write_record(home: Home, pid: int) -> None:
     processes.write_private(home.local / "run" / f"{SERVICE}.json", json.dumps(old))
 
 
-def kill_leader(record: Record) -> None:
+def kill_leader(record: ServiceRecord) -> None:
     leader = psutil.Process(record.pid)
     leader.kill()
     leader.wait(10)
@@ -95,7 +95,7 @@ def test_a_service_has_a_session_of_its_own_and_a_private_log(home: Home) -> Non
     assert os.getsid(record.pid) == record.pid != os.getsid(0)
     assert home.log_file(SERVICE).read_text() == "first words\n"
     assert stat.S_IMODE(home.log_file(SERVICE).stat().st_mode) == 0o600
-    assert Record.read(home, SERVICE) == record
+    assert ServiceRecord.read(home, SERVICE) == record
 
 
 def test_a_process_is_found_until_it_has_ended(home: Home) -> None:
@@ -190,8 +190,8 @@ def test_a_process_whose_session_is_not_visible_belongs_to_nobody(home: Home) ->
 def test_who_looks_for_members_is_not_among_them(home: Home) -> None:
     program = textwrap.dedent(f"""
         from pathlib import Path
-        from batchledger.stack import processes
-        from batchledger.stack.home import Home
+        from batchledger.local.stack import processes
+        from batchledger.local.stack.home import Home
         home = Home(*[Path({str(home.root)!r})] * 4)
         print(processes.find_members(home, ["{SERVICE}"])["{SERVICE}"])
     """)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.batch import Batch, BatchState, Lane
-from batchledger.checking import CheckResult, Outcome, RequestedCheck
-from batchledger.checks.distributions import Distribution, measure_distance
-from batchledger.checks.statistics import StatisticalChecks
+from batchledger.adapters.expectations.distributions import Distribution, measure_distance
+from batchledger.adapters.expectations.statistics import StatisticalChecks
+from batchledger.model.batch import Batch, BatchState, Lane
+from batchledger.model.checks import CheckResult, Outcome, RequestedCheck
 from batchledger.ports import CheckedBatch, RecentBatch, RowsToCheck
 
 BATCH = Batch(9, "orders", Lane.LIVE, BatchState.STAGED, 1, "run", (), 0, datetime(2026, 11, 21, tzinfo=UTC))

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import BatchState, Step, StepFailure
-from batchledger.conditions import find_conditions
-from batchledger.errors import (
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.platform import Deadlines, Platform
+from batchledger.model.batch import BatchState, Step, StepFailure
+from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
     FencedError,
@@ -17,10 +17,10 @@ from batchledger.errors import (
     ServiceUnavailableError,
     StagingLostError,
 )
-from batchledger.health import PipelineState, survey
-from batchledger.pipeline import Deadlines, Platform
+from batchledger.model.presence import NO_PATIENCE
+from batchledger.monitoring.conditions import find_conditions
+from batchledger.monitoring.health import PipelineState, survey
 from batchledger.ports import Publication
-from batchledger.presence import NO_PATIENCE
 from tests.fakes.crash import Interrupt
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.sink import MemorySink

@@ -10,8 +10,8 @@ import yaml
 from great_expectations import expectations as gxe
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from batchledger.checking import OnFailure, RequestedCheck, Severity
-from batchledger.config import read_pipeline_file
+from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.model.checks import OnFailure, RequestedCheck, Severity
 
 
 def read_suite(folder: Path, metas: tuple[dict[str, Any], ...] = ({}, {}, {}), **entry: str) -> list[RequestedCheck]:

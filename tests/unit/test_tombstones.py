@@ -6,15 +6,15 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from batchledger import run_batch
-from batchledger.accounting import Balance
-from batchledger.batch import DeliveryMode
-from batchledger.errors import BatchBlockedError
-from batchledger.offsets import TopicPartition
-from batchledger.planning import Limits
-from batchledger.proof import prove
-from batchledger.record_rules import SinkMode, TombstonePolicy, Upsert
-from batchledger.verification import PublishedHistory, PublishedRange
+from batchledger.lifecycle import run_batch
+from batchledger.model.balance import Balance
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.errors import BatchBlockedError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.rules import SinkMode, TombstonePolicy, Upsert
+from batchledger.planning.live import Limits
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import PublishedHistory, PublishedRange
 from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, copies_after_crash, sinks_and_crashes
 from tests.fakes.foreign_sink import store_of
 from tests.fakes.work import ROW_SCHEMA

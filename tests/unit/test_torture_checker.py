@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.torture.checker import Differences, Row, compare
-from batchledger.torture.records import Record
+from batchledger.local.torture.checker import Differences, Row, compare
+from batchledger.local.torture.records import IntendedRecord
 
 LOG = {
-    (offset % 2, offset): Record.make(f"id{offset}", f"key{offset % 2}", sequence=offset // 2) for offset in range(6)
+    (offset % 2, offset): IntendedRecord.make(f"id{offset}", f"key{offset % 2}", sequence=offset // 2)
+    for offset in range(6)
 }
 
 
@@ -66,7 +67,7 @@ def test_record_that_the_log_holds_twice_may_be_there_twice() -> None:
 
 def test_row_of_an_aborted_record_is_a_phantom() -> None:
     """S107."""
-    aborted = Row(Record.make("aborted", "key9", 0), "topic", 0, 99, moment(1))
+    aborted = Row(IntendedRecord.make("aborted", "key9", 0), "topic", 0, 99, moment(1))
     assert found([*ROWS, aborted]) == {"phantom": ["aborted"]}
     assert found([*ROWS, aborted], failed=("aborted",)) == {"phantom": ["aborted"]}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from batchledger.torture.checker import Differences
-from batchledger.torture.excuses import can_interrupt_publication, find_unexplained
-from batchledger.torture.schedule import (
+from batchledger.local.torture.checker import Differences
+from batchledger.local.torture.excuses import can_interrupt_publication, find_unexplained
+from batchledger.local.torture.schedule import (
     ANOMALY_FAULT,
     AT_LEAST_ONCE,
     AT_MOST_ONCE,

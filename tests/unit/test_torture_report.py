@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from batchledger.torture.campaign import RoundResult
-from batchledger.torture.checker import Differences
-from batchledger.torture.records import Guarantee
-from batchledger.torture.report import TortureReport, explanations, make_report
-from batchledger.torture.schedule import (
+from batchledger.local.torture.campaign import RoundResult
+from batchledger.local.torture.checker import Differences
+from batchledger.local.torture.records import WriteKind
+from batchledger.local.torture.report import TortureReport, explanations, make_report
+from batchledger.local.torture.schedule import (
     ANOMALY_FAULT,
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -33,7 +33,7 @@ def report(mode: str, differences: Differences, stuck: str | None = None) -> Tor
 
 def result(mode: str, planned: tuple[Fault, ...], struck: tuple[Fault, ...], **more: Any) -> RoundResult:
     """What came of a round whose other faults came too late."""
-    round_ = Round(1, mode, (Chunk(Guarantee.ABORT, 5),), (Chunk(Guarantee.COMMIT, 5),), planned)
+    round_ = Round(1, mode, (Chunk(WriteKind.ABORT, 5),), (Chunk(WriteKind.COMMIT, 5),), planned)
     missed = tuple(each for each in planned if each not in struck)
     return RoundResult(round_, struck, missed, 2, 4.0, **more)
 

@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from batchledger.batch import DeliveryMode
-from batchledger.torture.records import Guarantee
-from batchledger.torture.schedule import (
+from batchledger.local.torture.records import WriteKind
+from batchledger.local.torture.schedule import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     BETWEEN_COMMITS,
@@ -23,6 +22,7 @@ from batchledger.torture.schedule import (
     plan_control,
     plan_rounds,
 )
+from batchledger.model.batch import DeliveryMode
 from tests.conftest import ROOT
 from tests.fakes.crash import crash_points
 
@@ -41,7 +41,7 @@ def killed_at(rounds: list[Round], mode: str) -> set[str]:
 
 
 def test_the_same_seed_gives_the_same_rounds_in_another_process() -> None:
-    program = "from batchledger.torture.schedule import *; print(plan_rounds(7, 200, MODES))"
+    program = "from batchledger.local.torture.schedule import *; print(plan_rounds(7, 200, MODES))"
     told = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT / "include", capture_output=True, text=True, check=True, timeout=60
     )
@@ -102,7 +102,7 @@ def test_partitions_are_never_added_beyond_the_limit() -> None:
 
 
 def test_every_round_writes_records_that_are_not_aborted_before_anything_strikes() -> None:
-    assert all(each.before[0].guarantee is not Guarantee.ABORT for each in LONG)
+    assert all(each.before[0].guarantee is not WriteKind.ABORT for each in LONG)
 
 
 def test_airflow_takes_part_in_a_long_run_once_for_each_mode_side_by_side() -> None:
@@ -115,4 +115,4 @@ def test_airflow_takes_part_in_a_long_run_once_for_each_mode_side_by_side() -> N
 def test_every_round_of_a_control_claims_exactly_once_and_holds_aborted_records(without: Protection) -> None:
     for each in plan_control(1, 3, without):
         assert each.mode == EXACTLY_ONCE
-        assert Guarantee.ABORT in {chunk.guarantee for chunk in each.before}
+        assert WriteKind.ABORT in {chunk.guarantee for chunk in each.before}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from batchledger import errors
-from batchledger.batch import DeliveryMode
-from batchledger.errors import BatchledgerError
-from batchledger.torture.worker import is_expected
+from batchledger.local.torture.worker import is_expected
+from batchledger.model import errors
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.errors import BatchledgerError
 
 
 @pytest.mark.parametrize(

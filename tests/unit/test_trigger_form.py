@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from batchledger.batch import Decision
-from batchledger.errors import ConfigurationError
-from batchledger.offsets import OffsetRange
-from batchledger.replay import Interval, Quarantined, Replay, Window
-from batchledger.trigger_form import Action, CatchUp, Field, Order, Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.interfaces.trigger_form import (
+    Action,
+    CatchUp,
+    Field,
+    Order,
+    Rehearse,
+    Republish,
+    Retake,
+    RunFacts,
+    read_order,
+)
+from batchledger.model.batch import Decision
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.replay import Interval, Quarantined, Replay, Window
 
 TOPICS = ("orders", "returns")
 MANUAL = RunFacts("manual__1", created_by="ana")

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
-from batchledger.ui.app import build_app
+from batchledger.interfaces.page.app import build_app
 from tests.pages import HTML, OWN_PAGE, User, let_in, open_browser
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

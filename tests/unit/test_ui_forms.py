@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
-from batchledger import plans, run_batch
-from batchledger.airflow_triggers import make_form
-from batchledger.batch import BatchState, Decided, Decision, DecisionKind
-from batchledger.decisions import pause, rehearse
-from batchledger.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError
-from batchledger.offsets import OffsetRange
-from batchledger.pipeline import Platform
-from batchledger.replay import Quarantined, Replay, Window
-from batchledger.trigger_form import Rehearse, Republish, Retake, RunFacts, read_order
-from batchledger.ui.forms import BY_RUN, REHEARSED_BY_RUN, read_batch, read_decision, read_run
+from batchledger.interfaces.airflow.triggers import make_form
+from batchledger.interfaces.page.forms import BY_RUN, REHEARSED_BY_RUN, read_batch, read_decision, read_run
+from batchledger.interfaces.trigger_form import Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import pause, rehearse
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import BatchState, Decided, Decision, DecisionKind
+from batchledger.model.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.replay import Quarantined, Replay, Window
 from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World, catch_up, staged_twice
 
 BY_ANA = Decision("ana", "the schema was wrong")

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from batchledger import cli
-from batchledger.errors import BatchBlockedError
-from batchledger.unexpected import explain_unexpected
+from batchledger.interfaces.unexpected import explain_unexpected
+from batchledger.model.errors import BatchBlockedError
 from tests.conftest import ROOT
 from tests.forked import run_command
 
@@ -87,7 +87,7 @@ def test_no_command_ends_as_a_trace(command: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
         rf"batchledger {command}.* ended by an error that was not foreseen: JSONDecodeError, in "
-        rf"batchledger/stack/home.py, line \d+. The trace is in {file}; add it to a report.\n",
+        rf"batchledger/local/stack/home.py, line \d+. The trace is in {file}; add it to a report.\n",
         done.stderr,
     )
 

@@ -4,12 +4,12 @@ from itertools import count
 
 import pytest
 
-from batchledger import run_batch
-from batchledger.batch import Batch
-from batchledger.catching_up import catch_up
-from batchledger.errors import AtWorkError
-from batchledger.offsets import OffsetRange
-from batchledger.planning import Limits
+from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.catching_up import catch_up
+from batchledger.model.batch import Batch
+from batchledger.model.errors import AtWorkError
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.live import Limits
 from tests.fakes.crash import Interrupt
 from tests.fakes.world import ORDERS_0, ORDERS_1, World, assert_exactly_once
 

@@ -10,14 +10,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from typer.testing import CliRunner
 
-from batchledger import airflow_tasks, cli, upkeep, upkeep_commands
-from batchledger.batch import TopicIdentity
-from batchledger.checking import CheckResult, Outcome, Severity, Suite
-from batchledger.errors import ConfigurationError, ServiceUnavailableError
-from batchledger.housekeeping import Housekeeping, Leftover, Removal
-from batchledger.incidents import Condition, Findings, IncidentKind
-from batchledger.ledger_audit import LedgerAudit, LedgerCheck
-from batchledger.window import Coverage
+from batchledger import cli
+from batchledger.interfaces import upkeep
+from batchledger.interfaces.airflow import tasks
+from batchledger.interfaces.cli.commands import upkeep as upkeep_commands
+from batchledger.model.batch import TopicIdentity
+from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
+from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
+from batchledger.model.incidents import Condition, Findings, IncidentKind
+from batchledger.monitoring.ledger_audit import LedgerAudit, LedgerCheck
+from batchledger.proof.newest import Coverage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 IDENTITY = TopicIdentity("cluster", "topic")
@@ -44,8 +47,8 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> dict[str, LedgerAudit | ServiceUn
             raise outcome
         return outcome
 
-    for module in (upkeep_commands, airflow_tasks):
-        monkeypatch.setattr("batchledger.config.load_pipeline", lambda name: SimpleNamespace(name=name))
+    for module in (upkeep_commands, tasks):
+        monkeypatch.setattr("batchledger.config.pipeline_file.load_pipeline", lambda name: SimpleNamespace(name=name))
         monkeypatch.setattr(module, "load_pipeline", lambda name: SimpleNamespace(name=name), raising=False)
     names = lambda: [SimpleNamespace(stem=name) for name in found]  # noqa: E731
     monkeypatch.setattr(upkeep_commands, "find_pipeline_files", names)
@@ -95,10 +98,10 @@ def test_what_was_not_proved_is_printed_with_what_was(audits: dict[str, LedgerAu
 def test_audit_task_fails_for_good_where_a_check_has_not_passed(audits: dict[str, LedgerAudit]) -> None:
     """Tried again it would find the same."""
     audits["orders"] = audit_with(LedgerCheck.TARGET, Outcome.PASSED)
-    airflow_tasks.audit_ledger("orders")
+    tasks.audit_ledger("orders")
     audits["orders"] = audit_with(LedgerCheck.TARGET, Outcome.NOT_RUN)
     with pytest.raises(AirflowFailException, match="orders: 1 of 1 checks not passed"):
-        airflow_tasks.audit_ledger("orders")
+        tasks.audit_ledger("orders")
 
 
 def test_housekeeping_says_what_it_removed_what_is_left_and_what_it_does_not_know(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.accounting import TargetCount, TargetCounts
-from batchledger.batch import Lane, Position, TopicIdentity
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.proof import prove
-from batchledger.record_rules import SinkMode
-from batchledger.verification import PublishedHistory, PublishedRange, TargetKey, Verification
+from batchledger.model.balance import TargetCount, TargetCounts
+from batchledger.model.batch import Lane, Position, TopicIdentity
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import SinkMode
+from batchledger.proof.proving import prove
+from batchledger.proof.verification import PublishedHistory, PublishedRange, TargetKey, Verification
 
 FIRST = TopicPartition("orders", 0)
 IDENTITY = TopicIdentity("cluster", "topic")

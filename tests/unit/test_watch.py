@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchledger.errors import ServiceUnavailableError
-from batchledger.ui import watch as watching
-from batchledger.ui.watch import Sight, Watch
+from batchledger.interfaces.page import watch as watching
+from batchledger.interfaces.page.watch import Sight, Watch
+from batchledger.model.errors import ServiceUnavailableError
 from tests.support import wait_until
 
 LONG, NOT_AT_ALL = 3600.0, 0.0

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from batchledger.incidents import ChannelFailure, Findings, Incident, Message, Notification, Settlement
-from batchledger.stored_facts import StoredFacts
+from batchledger.model.incidents import ChannelFailure, Findings, Incident, Message, Notification, Settlement
+from batchledger.model.stored_facts import StoredFacts
 
 
 class Incidents(Protocol):

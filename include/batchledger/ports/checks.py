@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from batchledger.batch import Batch
-from batchledger.checking import CheckResult, JudgedCheck
-from batchledger.facts import BatchFacts
+from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.batch import Batch
+from batchledger.model.checks import CheckResult, JudgedCheck
 from batchledger.ports.sink import RowsToCheck
 
 
@@ -35,7 +35,7 @@ class CheckedBatch:
 class Auditor(Protocol):
     """Judges facts. Never changes data (I6)."""
 
-    def judge(self, facts: BatchFacts) -> Sequence[CheckResult]:
+    def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         """Return one result per check, in one order. A check that cannot run is ``not_run``; it never passes."""
 
 

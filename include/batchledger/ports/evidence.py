@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from batchledger.accounting import WitnessedRange
-from batchledger.batch import Attempt, Batch
-from batchledger.checking import FailedRecord
-from batchledger.offsets import OffsetRange
-from batchledger.quarantine_content import QuarantineContent
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.checks import FailedRecord
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.quarantine import QuarantineContent
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.

@@ -6,10 +6,10 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from batchledger.accounting import TargetCount
-from batchledger.batch import Attempt, HeldRange
-from batchledger.housekeeping import Leftover
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import TargetCount
+from batchledger.model.batch import Attempt, HeldRange
+from batchledger.model.housekeeping import Leftover
+from batchledger.model.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from batchledger.accounting import Balance
-from batchledger.batch import (
+from batchledger.model.balance import Balance
+from batchledger.model.batch import (
     Attempt,
     Batch,
     BatchState,
@@ -20,17 +20,17 @@ from batchledger.batch import (
     StepFailure,
     Target,
 )
-from batchledger.checking import CheckResult
-from batchledger.comparison import DryRunOutcome
-from batchledger.effects import Effect
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.pacing import Pace
-from batchledger.planning import Plan
+from batchledger.model.checks import CheckResult
+from batchledger.model.effects import Effect
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import DryRunOutcome
+from batchledger.model.records.quarantine import QuarantineContent
+from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
+from batchledger.planning.batch_size import Pace
+from batchledger.planning.live import Plan
+from batchledger.planning.rewind import ResolvedRewind
 from batchledger.ports.checks import RecentBatch
 from batchledger.ports.publication import Publication, Truncate
-from batchledger.quarantine_content import QuarantineContent
-from batchledger.record_times import RecordTimes, TimedRange, TimeSpan
-from batchledger.rewind import ResolvedRewind
 
 
 class Ledger(Protocol):

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from batchledger.accounting import TargetCount
-from batchledger.batch import Attempt
-from batchledger.offsets import OffsetRange, TopicPartition
+from batchledger.model.balance import TargetCount
+from batchledger.model.batch import Attempt
+from batchledger.model.offsets import OffsetRange, TopicPartition
 
 EVERY_BATCH = 2**63 - 1
 """A bound of batch ids that leaves none out."""

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from batchledger.presence import Patience, Presence
+from batchledger.model.presence import Patience, Presence
 
 
 class Presences(Protocol):

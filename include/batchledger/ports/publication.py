@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from batchledger.batch import Attempt, HeldRange, QuarantinedRecord
+from batchledger.model.batch import Attempt, HeldRange, QuarantinedRecord
 
 
 class TargetAccess(Protocol):

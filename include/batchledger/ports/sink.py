@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batchledger.accounting import IntegrityCheck, StagedRange, TargetCounts
-from batchledger.batch import Attempt, HeldRange, Target
-from batchledger.checking import Offender
-from batchledger.comparison import Comparison
-from batchledger.housekeeping import Housekeeping
-from batchledger.numbering import NumberFacts
-from batchledger.offsets import OffsetRange
+from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCounts
+from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.checks import Offender
+from batchledger.model.housekeeping import Housekeeping
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.numbering import NumberFacts
 from batchledger.ports.publication import Publication, TargetAccess
 
 if TYPE_CHECKING:

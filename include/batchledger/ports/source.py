@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from batchledger.accounting import HoleEvidence
-from batchledger.batch import Attempt, LogState, PartitionHealth, Staged
-from batchledger.offsets import OffsetRange, TopicPartition
-from batchledger.record_times import Searched, TimeSpan
+from batchledger.model.balance import HoleEvidence
+from batchledger.model.batch import Attempt, LogState, PartitionHealth, Staged
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.times import Searched, TimeSpan
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.

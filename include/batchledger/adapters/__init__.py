@@ -1,0 +1,1 @@
+"""Translations between the ports and what is outside: databases, brokers, engines, channels of alerts."""

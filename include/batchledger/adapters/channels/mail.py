@@ -1,0 +1,60 @@
+"""Connections of type ``smtp``: e-mail by Airflow's SMTP provider, with one more key in ``extra``: ``to_email``."""
+
+import html
+import smtplib
+from dataclasses import dataclass
+
+from airflow.providers.smtp.hooks.smtp import SmtpHook
+
+from batchledger.model.errors import ChannelError, ConfigurationError
+from batchledger.model.incidents import Message
+
+SECONDS = 8
+
+
+class _PromptHook(SmtpHook):
+    """Tries once and waits for seconds: an alert that failed is tried again by the next run."""
+
+    smtp_retry_limit = 0
+    timeout = SECONDS
+
+
+@dataclass(frozen=True)
+class MailChannel:
+    """Delivers one e-mail to the addresses in ``to_email`` (a list, or text with commas), from ``from_email``."""
+
+    connection_id: str
+
+    def send(self, message: Message) -> None:
+        """See the port."""
+        try:
+            with _PromptHook(self.connection_id) as hook:
+                hook.send_email_smtp(
+                    to=_addressees(hook), subject=message.title, html_content=render_page(message), mime_charset="utf-8"
+                )
+        except smtplib.SMTPResponseException as error:
+            raise ChannelError(f"the mail server of {self.connection_id} answered {error.smtp_code}.") from error
+        except (smtplib.SMTPException, OSError) as error:
+            raise ChannelError(
+                f"the mail server of {self.connection_id} could not be used: {type(error).__name__}."
+            ) from error
+
+
+def render_page(message: Message) -> str:
+    """Return the message as a small page, as it was written, that a mail program shows in any width."""
+    text = html.escape(message.text)
+    colour = "#1a7f37" if message.is_good else "#b42318"
+    return (
+        f'<h3 style="color:{colour};font-family:sans-serif">{html.escape(message.title)}</h3>'
+        f'<pre style="white-space:pre-wrap;font-size:14px">{text}</pre>'
+    )
+
+
+def _addressees(hook: SmtpHook) -> list[str]:
+    named = hook.conn.extra_dejson.get("to_email") or []
+    addresses = [each.strip() for each in (named.split(",") if isinstance(named, str) else named)]
+    if not addresses or not hook.from_email:
+        raise ConfigurationError(
+            f"connection {hook.smtp_conn_id} needs from_email and to_email in its extra: who writes, and to whom."
+        )
+    return addresses

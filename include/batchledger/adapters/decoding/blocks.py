@@ -1,0 +1,331 @@
+"""Many JSON records at once into Arrow columns, if pyarrow's parser surely gives what ``docs/meaning.md`` says.
+
+``objects`` and ``meaning`` read one record after the other, which costs several times as much. Here the values of a
+block are parsed as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
+``tests/unit/test_meaning.py`` holds both against the page. Knows nothing of Kafka, offsets or tables.
+
+Why one text of n values that holds n objects holds one object a value: without the white space around it, each value
+begins with ``{`` and ends with ``}``, and what is between two values is a newline. Outside of a string ``}`` is never
+followed by ``{`` within one object, and inside of a string a newline is refused. So no object crosses from one value
+to the next, and each value has at least one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from batchledger.adapters.decoding.meaning import (
+    EARLIEST_MICROSECONDS,
+    LARGEST_EXACT_DOUBLE,
+    LARGEST_EXACT_FLOAT,
+    LATEST_MICROSECONDS,
+    ZONE,
+    UnfitError,
+    decode_base64,
+)
+from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
+from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
+
+# A doubtful record is searched for by halves, down to this many.
+_FEWEST_RECORDS = 64
+
+_WHITE_SPACE = " \t\r\n"
+
+# U+0000 cannot be stored. Numbers that are none, which JSON does not know, are read by the parser all the same.
+_TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
+_NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
+
+# What a double of 0 may have been written as without being 0.
+_TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{220}")
+
+# There is no year 0.
+_DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_SURE_DAY = f"^{_DAY}$"
+_SURE_MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{ZONE}?$"
+
+_MOMENT = pa.timestamp("us", "UTC")
+_MOST_DIGITS = 38
+
+_PARSED_AS = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "float": pa.float64(),
+    "real": pa.float64(),
+    # Texts are compared with the one form that the parser understands as the page does before they become values.
+    "date": pa.string(),
+    "timestamp": pa.string(),
+    "binary": pa.string(),
+    **dict.fromkeys(EPOCH_UNITS, pa.int64()),
+}
+
+
+class _DoubtfulError(Exception):
+    """At least one of the records has to be read by itself."""
+
+
+@dataclass(frozen=True)
+class BlockDecoder:
+    """Decodes blocks of JSON values into ``columns``; pickled to the executors."""
+
+    columns: tuple[Column, ...]
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Return the rows of the records that decode for sure, in their order, and which records these are.
+
+        Example: of three values the second of which is not JSON, two rows and ``[True, False, True]``.
+        """
+        values = _trim(values)
+        looks_sure = _look_sure(values)
+        pieces, is_sure = self._decode_by_halves(values.filter(pa.array(looks_sure)))
+        among_all = looks_sure.copy()
+        among_all[looks_sure] = is_sure
+        rows = pa.concat_tables([self._schema.empty_table(), *pieces])
+        columns = [column.combine_chunks() for column in rows.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), among_all
+
+    def _decode_by_halves(self, values: pa.StringArray) -> tuple[list[pa.Table], np.ndarray]:
+        try:
+            return [self._decode_whole(values)], np.ones(len(values), bool)
+        except (pa.ArrowInvalid, _DoubtfulError):
+            if len(values) <= _FEWEST_RECORDS or self._is_doubtful_throughout(values):
+                return [], np.zeros(len(values), bool)
+        half = len(values) // 2
+        first, is_first_sure = self._decode_by_halves(values.slice(0, half))
+        second, is_second_sure = self._decode_by_halves(values.slice(half))
+        return [*first, *second], np.concatenate([is_first_sure, is_second_sure])
+
+    def _is_doubtful_throughout(self, values: pa.StringArray) -> bool:
+        """Whether the first few and the last few are doubtful, so that a search would cost more than it saves."""
+        for start in (0, len(values) - _FEWEST_RECORDS):
+            try:
+                self._decode_whole(values.slice(start, _FEWEST_RECORDS))
+            except (pa.ArrowInvalid, _DoubtfulError):
+                continue
+            return False
+        return True
+
+    def _decode_whole(self, values: pa.StringArray) -> pa.Table:
+        """Return one row a value. Raises pa.ArrowInvalid or _DoubtfulError."""
+        if not len(values):
+            return self._schema.empty_table()
+        values.validate(full=True)  # which refuses what is not UTF-8
+        text = _join(values)
+        _require_sure(text.to_pybytes())
+        table = _parse(text, self._parsed)
+        if table.num_rows != len(values):
+            raise _DoubtfulError
+        self._require_decimals(values, text, table)
+        columns = [_settle(column, table[column.name], text) for column in self.columns]
+        return pa.table(columns, schema=self._schema)
+
+    def _require_decimals(self, values: pa.StringArray, text: pa.Buffer, parsed: pa.Table) -> None:
+        """Refuse decimals that may have become others, and texts that are no numbers of JSON, of which some are taken.
+
+        The parser does not look whether a number still fits when it is written with the digits of the scale: beyond 38
+        digits it wraps, and far below the last one it is 0. So all of them are parsed once more: numbers as doubles to
+        compare with, texts to be held against a form that can do neither. Which of the two the first records tell.
+        """
+        if not self._decimals:
+            return
+        texts = self._find_texts(values.slice(0, _FEWEST_RECORDS))
+        written = _parse(
+            text, pa.schema([(name, pa.string() if name in texts else pa.float64()) for name in self._decimals])
+        )
+        for name, digits in self._decimals.items():
+            if name in texts:
+                whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
+                _require_form(written[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
+                continue
+            found, wanted = parsed[name].cast(pa.float64()).to_numpy(), written[name].to_numpy()
+            if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
+                raise _DoubtfulError
+
+    def _find_texts(self, values: pa.StringArray) -> set[str]:
+        """Return the decimal columns of which the first value is a text."""
+        texts, missing = set[str](), set(self._decimals)
+        for value in values:
+            try:
+                fields = msgspec.json.decode(value.as_py())
+            except msgspec.DecodeError as error:
+                raise _DoubtfulError from error
+            known = {name for name in missing if fields.get(name) is not None}
+            texts |= {name for name in known if isinstance(fields[name], str)}
+            missing -= known
+            if not missing:
+                break
+        return texts
+
+    @cached_property
+    def _decimals(self) -> Mapping[str, int]:
+        """For each decimal column, by its name: for how many digits before the point there is room, less one."""
+        return {
+            column.name: _MOST_DIGITS - decimal_size(column.type)[1] - 1
+            for column in self.columns
+            if column.type.startswith("decimal")
+        }
+
+    @cached_property
+    def _parsed(self) -> pa.Schema:
+        return pa.schema(
+            [(column.name, _PARSED_AS.get(column.type) or to_arrow_type(column.type)) for column in self.columns]
+        )
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+
+def _join(values: pa.StringArray) -> pa.Buffer:
+    return pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), "\n")[0].as_buffer()
+
+
+def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    return pa_json.read_json(
+        pa.BufferReader(text),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _require_sure(text: bytes) -> None:
+    # A look for one byte is much faster than one for a word.
+    found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
+    if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
+        raise _DoubtfulError
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow fields of declared columns."""
+    return pa.schema([(column.name, to_arrow_type(column.type)) for column in columns])
+
+
+def to_arrow_type(type_: str) -> pa.DataType:
+    """Return the Arrow type of a column of a declared type."""
+    match type_:
+        case "date":
+            return pa.date32()
+        case "float" | "real":
+            return pa.float32()
+        case "binary":
+            return pa.binary()
+        case _ if type_ == "timestamp" or type_ in EPOCH_UNITS:
+            return _MOMENT
+        case _ if type_.startswith("decimal"):
+            return pa.decimal128(*decimal_size(type_))
+        case _:
+            return _PARSED_AS[type_]
+
+
+def _trim(values: pa.BinaryArray) -> pa.StringArray:
+    """Return the values without white space and byte order mark around them; not yet known to be UTF-8."""
+    texts = values.view(pa.string())
+    if pc.all(_has_brackets(texts)).as_py() is not False:
+        return texts
+    has_mark = pc.starts_with(texts, BYTE_ORDER_MARK.decode())
+    if pc.any(has_mark).as_py():
+        # Without an end pyarrow 26 computes a negative size.
+        unmarked = pc.binary_slice(values, len(BYTE_ORDER_MARK), 2**31 - 1).view(pa.string())
+        texts = pc.if_else(has_mark, unmarked, texts)
+    return pc.ascii_trim(texts, characters=_WHITE_SPACE)
+
+
+def _has_brackets(texts: pa.StringArray) -> pa.BooleanArray:
+    return pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+
+
+def _look_sure(values: pa.StringArray) -> np.ndarray:
+    """Which values look like one object; false for a tombstone, and for what may be nested too deep."""
+    looks_sure = _has_brackets(values)
+    if (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_LEVELS:
+        brackets = pc.add(pc.count_substring(values, "{"), pc.count_substring(values, "["))
+        looks_sure = pc.and_not(looks_sure, pc.greater(brackets, MOST_LEVELS))
+    found: np.ndarray = pc.fill_null(looks_sure, fill_value=False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _settle(column: Column, values: pa.ChunkedArray, text: pa.Buffer) -> pa.ChunkedArray:
+    """Return the values in the column's own type. Raises pa.ArrowInvalid or _DoubtfulError."""
+    settled = values
+    match column.type:
+        case "double":
+            _require_numbers(values.to_numpy(), LARGEST_EXACT_DOUBLE, text)
+        case "float" | "real":
+            settled = _to_floats(values, text)
+        case "date":
+            _require_form(values, _SURE_DAY)
+            settled = values.cast(pa.date32())
+        case "timestamp":
+            settled = _to_moments(values)
+        case "binary":
+            settled = pa.chunked_array([_decode_base64(column, values)])
+        case type_ if type_ in EPOCH_UNITS:
+            unit = EPOCH_UNITS[type_]
+            _require_between(values, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit)
+            settled = pc.multiply(values, unit).cast(_MOMENT)
+        case type_ if type_.startswith("decimal"):
+            values.validate(full=True)  # which refuses what is beyond the precision; the parser does not
+        case _:
+            # The parser gives what the column holds.
+            pass
+    return settled
+
+
+def _to_floats(values: pa.ChunkedArray, text: pa.Buffer) -> pa.ChunkedArray:
+    doubles = values.to_numpy()
+    _require_numbers(doubles, LARGEST_EXACT_FLOAT, text)
+    floats = doubles.astype(np.float32)
+    if ((floats == 0) & (doubles != 0)).any():
+        raise _DoubtfulError
+    return pa.chunked_array([pa.array(floats, mask=values.is_null().to_numpy())])
+
+
+def _to_moments(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    _require_form(values, _SURE_MOMENT)
+    # A moment without a zone is of UTC.
+    has_zone = pc.match_substring_regex(values, f"{ZONE}$")
+    zoned = pc.if_else(has_zone, values, pc.binary_join_element_wise(values, "Z", ""))
+    return _require_between(zoned.cast(_MOMENT), EARLIEST_MICROSECONDS, LATEST_MICROSECONDS)
+
+
+def _require_numbers(numbers: np.ndarray, largest_exact: int, text: pa.Buffer) -> None:
+    """Refuse what is beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
+    if (np.abs(numbers) >= largest_exact).any():
+        raise _DoubtfulError
+    if (numbers == 0).any() and _TINY.search(text):
+        raise _DoubtfulError
+
+
+def _require_form(values: pa.ChunkedArray, form: str) -> None:
+    if pc.all(pc.match_substring_regex(values, form)).as_py() is False:
+        raise _DoubtfulError
+
+
+def _require_between(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
+    found = pc.min_max(values.cast(pa.int64())).as_py()
+    if found["min"] is not None and (found["min"] < least or found["max"] > most):
+        raise _DoubtfulError
+    return values
+
+
+def _decode_base64(column: Column, values: pa.ChunkedArray) -> pa.Array:
+    try:
+        decoded = [None if each is None else decode_base64(column, each) for each in values.to_pylist()]
+    except UnfitError as error:
+        raise _DoubtfulError from error
+    return pa.array(decoded, pa.binary())

@@ -1,0 +1,137 @@
+"""Catalogs of Iceberg: how one is opened, and what its errors mean."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+    ValidationError,
+)
+from requests import RequestException
+from sqlalchemy import make_url
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
+
+from batchledger.adapters.iceberg.rest import BoundedRestCatalog
+from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+@dataclass(frozen=True)
+class LakeCatalog:
+    """A catalog by its name and PyIceberg's own properties of it.
+
+    Spark finds the tables of a JDBC catalog under the same name only; ``spark`` are properties that differ there.
+    """
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def opened(self) -> Catalog:
+        """The catalog; one in a database makes its tables there. Raises ConfigurationError."""
+        try:
+            return self._open()
+        except (IntegrityError, ProgrammingError):
+            # Somebody else created its tables at the same time.
+            return self._open()
+        except (NotInstalledError, ImportError) as error:
+            raise ConfigurationError(f"catalog {self.name} cannot be opened: {error}.", catalog=self.name) from error
+        except ValueError as error:
+            # An address that is none may hold a password.
+            is_address = isinstance(error, RequestException)
+            raise ConfigurationError(
+                f"catalog {self.name} cannot be opened with the properties of its connection, or what answers there is "
+                f"no such catalog: {type(error).__name__ if is_address else _first_line(error)}",
+                catalog=self.name,
+            ) from (None if is_address else error)
+
+    def _open(self) -> Catalog:
+        if self.properties.get("type") == "rest":
+            return BoundedRestCatalog(self.name, **self.properties)
+        return load_catalog(self.name, **self.properties)
+
+    def rest(self) -> None:
+        """Close the connections of a catalog that was opened: nobody knows when it is asked again."""
+        opened = self.__dict__.get("opened")
+        if opened is not None:
+            opened.close()
+
+
+def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
+    """Return what a Spark session has to be told to find the same tables under the same name.
+
+    Properties of REST, Hive and Glue, and most of object stores, have the same names there; what differs, ``spark`` in
+    the extra of the connection says.
+    """
+    properties = dict(catalog.properties)
+    if properties.get("type") == "sql":
+        address = make_url(properties.pop("uri"))
+        # Spark makes an older layout of the catalog otherwise, in which PyIceberg warns.
+        properties |= {"type": "jdbc", "jdbc.schema-version": "V1"}
+        properties["uri"] = f"jdbc:postgresql://{address.host}:{address.port or 5432}/{address.database}"
+        login = {"jdbc.user": address.username, "jdbc.password": address.password}
+        properties |= {name: str(value) for name, value in login.items() if value}
+    # Otherwise Spark goes on with the state of a table that it has seen first.
+    properties["cache-enabled"] = "false"
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {
+        prefix: SPARK_CATALOG,
+        **{f"{prefix}.{name}": value for name, value in properties.items()},
+        **{f"{prefix}.{name}": value for name, value in catalog.spark.items()},
+    }
+
+
+@contextmanager
+def translate_errors(doing: str, table: str) -> Iterator[None]:
+    """Turn what PyIceberg raises, outside of a commit, into errors that say what to do.
+
+    Not whether a batch is published: who cleans up after its commit, or asks what became of it, fails by the same.
+    """
+    try:
+        yield
+    except BatchledgerError:
+        raise
+    except NoSuchTableError as error:
+        raise TargetChangedError(
+            f"table {table} is gone: could not {doing}. Bring it back, or read the source again under a new pipeline "
+            "name.",
+            table=table,
+        ) from error
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise ConfigurationError(
+            f"could not {doing}: the catalog of table {table} refuses who logs in: {_first_line(error)}. Correct login "
+            "and password, or the token, of its connection.",
+            table=table,
+        ) from error
+    except RequestException as error:
+        raise _unavailable(doing, table, error) from error
+    except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError, DataError) as error:
+        raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", table=table) from error
+    except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
+        raise _unavailable(doing, table, error) from error
+
+
+def _unavailable(doing: str, table: str, error: Exception) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Try "
+        "again when they do, or correct the catalog's connection.",
+        table=table,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    # What SQLAlchemy adds of its own holds the statement.
+    inner = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return str(inner).strip().split("\n", 1)[0]

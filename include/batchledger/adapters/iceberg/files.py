@@ -1,0 +1,196 @@
+"""Files of rows: written inside Spark tasks, each task with a manifest of its own, and written anew without some rows.
+
+The manifest is the one of Iceberg. It is what a task leaves behind; files that no accepted task lists belong to nobody,
+and go when orphaned files are removed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+)
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from batchledger.adapters.iceberg.coordinates import Coordinates
+from batchledger.adapters.iceberg.layout import read_schema, rename, stored_name
+from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
+
+HELD_BYTES = 128 * 2**20
+"""So many bytes of rows a task holds before it writes them."""
+AT_ONCE_BYTES = 32 * 2**20
+"""So many bytes of files are read at once, as they are stored; their rows take several times as much."""
+OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
+"""What the names of the properties begin with by which PyIceberg opens files."""
+_NO_SNAPSHOT = 0
+
+
+@dataclass(frozen=True)
+class IcebergFileWriter:
+    """See the port. Holds text only, so that it can be pickled."""
+
+    metadata: str
+    properties: Mapping[str, str] = field(repr=False)
+    batch_id: int
+    schema: pa.Schema
+
+    @contextmanager
+    def open(self) -> Iterator["IcebergFiles"]:
+        """See the port."""
+        metadata = TableMetadataUtil.parse_raw(self.metadata)
+        files = IcebergFiles(metadata, load_file_io(dict(self.properties), metadata.location), self.batch_id)
+        yield files
+        files.close()
+
+
+@dataclass
+class IcebergFiles:
+    """See the port. Rows are held until there are enough for a file, and lie in it in the order of their time."""
+
+    table: TableMetadata
+    io: FileIO = field(repr=False)
+    batch_id: int
+    rows: int = 0
+    manifest: str | None = None
+    _held: list[pa.RecordBatch] = field(default_factory=list)
+    _bytes: int = 0
+    _files: list[DataFile] = field(default_factory=list)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See the port."""
+        columns = [*batch.columns, pa.repeat(pa.scalar(self.batch_id, pa.int64()), batch.num_rows)]
+        names = [*map(stored_name, batch.schema.names), BATCH_COLUMN]
+        self._held.append(pa.RecordBatch.from_arrays(columns, names=names))
+        self._bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._bytes >= HELD_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is held, and the list of the files."""
+        self._flush()
+        if self._files:
+            self.manifest = write_list(self.table, self.io, self._files)
+
+    def _flush(self) -> None:
+        if self._held:
+            self._files += write_files(self.table, self.io, pa.Table.from_batches(self._held))
+        self._held, self._bytes = [], 0
+
+
+def write_files(table: TableMetadata, io: FileIO, rows: pa.Table) -> Sequence[DataFile]:
+    """Write rows, with the names of the table, to files of its size and partitions."""
+    stored = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    wanted = [stored.field(each) for each in rows.schema.names]
+    cast = rows.cast(pa.schema(wanted)).sort_by("_timestamp")
+    return list(_dataframe_to_data_files(table, cast, io, uuid4()))
+
+
+def write_list(table: TableMetadata, io: FileIO, files: Sequence[DataFile]) -> str:
+    """Write a manifest of files, and return where it is."""
+    place = load_location_provider(table.location, table.properties).new_metadata_location(f"staged-{uuid4()}.avro")
+    with write_manifest(
+        table.format_version, table.spec(), table.schema(), io.new_output(place), _NO_SNAPSHOT, "deflate"
+    ) as writer:
+        for each in files:
+            writer.add_entry(
+                ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=_NO_SNAPSHOT, data_file=each)
+            )
+    return place
+
+
+def read_list(table: Table, place: str) -> Sequence[DataFile]:
+    """Return the files of a manifest that a task has written, with the partitions that the table had then."""
+    stored = table.io.new_input(place)
+    with AvroFile[ManifestEntry](stored) as reader:
+        spec_id = int(reader.header.meta["partition-spec-id"])
+    manifest = ManifestFile.from_args(
+        manifest_path=place,
+        manifest_length=len(stored),
+        partition_spec_id=spec_id,
+        content=ManifestContent.DATA,
+        added_snapshot_id=_NO_SNAPSHOT,
+        sequence_number=0,
+        min_sequence_number=0,
+    )
+    return [entry.data_file for entry in manifest.fetch_manifest_entry(table.io)]
+
+
+def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tuple[int, Sequence[DataFile]]:
+    """Write the rows of a file anew without some of them; return how many these are, and the new files.
+
+    Without one of them nothing is written.
+    """
+    coordinates = list(read_files(table, [task], COORDINATE_COLUMNS))
+    count = sum(left_out.mark(each).true_count for each in coordinates)
+    if not count:
+        return 0, ()
+    whole = read_schema(table).names
+    kept = [each.filter(pc.invert(left_out.mark(each))) for each in read_files(table, [task], whole)]
+    rows = pa.Table.from_batches(kept)
+    if not rows.num_rows:
+        return count, ()
+    named = rows.rename_columns([stored_name(each) for each in rows.schema.names])
+    return count, write_files(table.metadata, table.io, named)
+
+
+def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files, whole batches, by the names of the rows; what was deleted from them is left out.
+
+    PyIceberg reads all files that it is asked for at once and keeps them: it is asked for a few at a time.
+    """
+    schema = read_schema(table, columns)
+    projected = table.schema().select(*map(stored_name, columns))
+    scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
+    for together in _read_together(tasks):
+        for batch in scan.to_record_batches(together):
+            yield rename(batch, schema)
+
+
+def _read_together(tasks: Sequence[FileScanTask]) -> Iterator[Sequence[FileScanTask]]:
+    """Yield the files in their order, small ones together, those larger than ``AT_ONCE_BYTES`` each by itself."""
+    together: list[FileScanTask] = []
+    size = 0
+    for each in tasks:
+        if together and size + each.file.file_size_in_bytes > AT_ONCE_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(each)
+        size += each.file.file_size_in_bytes
+    if together:
+        yield together
+
+
+def without_login(properties: Mapping[str, Any], of_catalog: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of files that tasks need, as text: all that the catalog lends for the table.
+
+    Of the properties of the connection itself, ``of_catalog``, only those by which files are opened: the login to the
+    catalog is none of them, whatever its kind calls it: ``credential``, ``token``, ``uri`` with a password.
+    """
+    return {
+        name: value
+        for name, value in properties.items()
+        if isinstance(value, str | int | float) and (name.startswith(OF_FILES) or of_catalog.get(name) != value)
+    }
+
+
+def slim(metadata: TableMetadata) -> str:
+    """Return what a task has to know of a table, without its history."""
+    without: dict[str, object] = {each: [] for each in ("snapshots", "snapshot_log", "metadata_log")}
+    return metadata.model_copy(update={**without, "refs": {}, "current_snapshot_id": None}).model_dump_json()

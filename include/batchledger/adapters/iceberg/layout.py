@@ -1,0 +1,173 @@
+"""How rows lie in an Iceberg table: names of columns, schema, partitions and order; Arrow's types on both sides.
+
+Iceberg keeps some names for itself, ``_partition`` among them: the partition of Kafka is ``_kafka_partition`` there. A
+table with such a column can be written and never be read by Spark.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, schema_to_pyarrow
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, parse_transform
+
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.records.partitioning import PartitionField as DeclaredField
+
+logger = logging.getLogger(__name__)
+
+STORED_NAMES = {"_partition": "_kafka_partition"}
+_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
+RESERVED_NAMES = frozenset(
+    {
+        "_change_ordinal", "_change_type", "_commit_snapshot_id", "_deleted", "_file", "_last_updated_sequence_number",
+        "_partition", "_pos", "_row_id", "_spec_id",
+    }
+)  # fmt: skip
+"""The metadata columns of Iceberg, which no table can have."""
+
+FORMAT_VERSION = 2
+"""What PyIceberg can write; it reads 3."""
+
+_PROPERTIES = {
+    "format-version": str(FORMAT_VERSION),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+}
+
+
+def stored_name(column: str) -> str:
+    """The name that a column of the rows has in the table."""
+    return STORED_NAMES.get(column, column)
+
+
+def name_of(stored: str) -> str:
+    """The name that a column of the table has in the rows."""
+    return _NAMES.get(stored, stored)
+
+
+def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
+    """Return the schema in which the table takes rows of a schema, with the batch id. Raises TargetChangedError."""
+    fields = [pa.field(stored_name(each.name), each.type) for each in schema if each.name != BATCH_COLUMN]
+    refused = sorted(RESERVED_NAMES & {each.name for each in fields})
+    if refused:
+        raise TargetChangedError(
+            f"table {table} cannot have a column {refused[0]!r}: Iceberg keeps the name for itself. Name it otherwise "
+            "in the transform.",
+            table=table,
+        )
+    _require_distinct([each.name for each in fields], table)
+    return pa.schema([*fields, pa.field(BATCH_COLUMN, pa.int64())])
+
+
+def read_schema(table: Table, columns: Iterable[str] | None = None) -> pa.Schema:
+    """Return how rows of the table are read, by the names of the rows; ``columns`` of them, all by default."""
+    whole = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    by_name = {name_of(each.name): each for each in whole}
+    wanted = by_name if columns is None else columns
+    return pa.schema([pa.field(each, by_name[each].type) for each in wanted])
+
+
+def rename(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of the table with the names and types of the rows."""
+    arrays = [batch.column(stored_name(each.name)).cast(each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def create(
+    catalog: Catalog, identifier: tuple[str, ...], schema: pa.Schema, partitions: Sequence[DeclaredField]
+) -> None:
+    """Create the table, with a first snapshot that is empty, unless somebody else does so at the same time.
+
+    The rows of a file are in the order of their time, and the table says so to those who write it anew. Its files lie
+    where no other table's will: one that is renamed keeps its place, where one of the old name would be put by default,
+    and of two at one place each looks like lost files to the other's maintenance. A catalog over HTTP finds a place
+    itself.
+    """
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(identifier[:-1])
+    location = None
+    if isinstance(catalog, MetastoreCatalog):
+        place = catalog._resolve_table_location(None, ".".join(identifier[:-1]), identifier[-1])
+        location = f"{place}-{uuid4().hex}"
+    with (
+        # A catalog refuses to create it, or to commit the creation.
+        suppress(TableAlreadyExistsError, CommitFailedException),
+        catalog.create_table_transaction(identifier, schema, location, properties=_PROPERTIES) as creation,
+    ):
+        with creation.update_spec() as spec:
+            for each in partitions:
+                spec.add_field(stored_name(each.column), parse_transform(each.transform), each.name)
+        with creation.update_sort_order() as order:
+            order.asc("_timestamp", IdentityTransform())
+        # Without a snapshot a table has no branches, and nothing that a publication could be compared with.
+        creation.append(creation.table_metadata.schema().as_arrow().empty_table())
+
+
+def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
+    """Raise TargetChangedError when a column has another type, or the table a format that cannot be written.
+
+    A column that the table does not have fits, unless only upper and lower case tell it from one that it has.
+    """
+    if table.format_version != FORMAT_VERSION:
+        raise TargetChangedError(
+            f"table {name} has format version {table.format_version}; {FORMAT_VERSION} can be written. Name another "
+            "table in sink.table.",
+            table=name,
+        )
+    known = [each.name for each in table.schema().fields]
+    _require_distinct(dict.fromkeys([*known, *schema.names]), name)
+    shared = pa.schema([each for each in schema if each.name in known])
+    try:
+        _check_pyarrow_schema_compatible(table.schema(), shared, format_version=FORMAT_VERSION)
+    except ValueError as error:
+        raise TargetChangedError(
+            f"table {name} cannot take the rows:\n{error}\nNothing was written. Alter the table, or correct "
+            "source.schema or the transform.",
+            table=name,
+        ) from error
+
+
+def add_columns(table: Table, schema: pa.Schema) -> None:
+    """Let the table have all columns of a schema that fits: new ones come at the end, empty in older rows."""
+    known = {each.name for each in table.schema().fields}
+    added = pa.schema([each for each in schema if each.name not in known])
+    if len(added):
+        with table.update_schema() as update:
+            update.union_by_name(added)
+
+
+def _require_distinct(columns: Iterable[str], table: str) -> None:
+    """Raise TargetChangedError where columns differ by case alone: Spark could not tell them apart, nor read any."""
+    by_lower: dict[str, str] = {}
+    for each in columns:
+        other = by_lower.setdefault(each.lower(), each)
+        if other != each:
+            raise TargetChangedError(
+                f"table {table} cannot have the columns {other!r} and {each!r}: for Spark they are the same, and the "
+                "table could not be read. Nothing was written. Name one of them otherwise, in source.schema or the "
+                "transform.",
+                table=table,
+            )
+
+
+def warn_of_partitions(table: Table, name: str, declared: Sequence[DeclaredField]) -> None:
+    """Log how a table is partitioned that is not so as a pipeline file says: that counts when it is created only."""
+    found = [
+        DeclaredField(name_of(str(table.schema().find_column_name(each.source_id))), str(each.transform))
+        for each in table.spec().fields
+    ]
+    if declared and found != list(declared):
+        logger.warning(
+            "table %s is partitioned by %s and stays so; sink.partition_by, %s, counts only when a table is created",
+            name,
+            ", ".join(map(str, found)) or "nothing",
+            ", ".join(map(str, declared)),
+        )

@@ -1,0 +1,483 @@
+"""The LakeTable port on Iceberg, by PyIceberg: staged on a branch, published by one compare-and-swap of the catalog.
+
+The branch of an attempt holds the rows of the batch and nothing else, however large the table is. To
+publish, the same files become part of ``main`` in one commit, which requires that ``main`` and the branch are where
+they were seen, tags the new snapshot with the batch, and removes the branch. Rows that have to go are left out of the
+files that hold them, which are written anew. Where no row of the table was looked at, because the batch only adds rows,
+it does not matter what others have committed to ``main`` meanwhile, and the commit is made again on top of it.
+
+The tag of a batch stays until the next one is committed, and keeps its snapshot from expiry, as another one keeps the
+snapshot before it: whatever maintenance does to the history, the outcome of the newest commit can be found.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from batchledger.adapters.iceberg.catalog import LakeCatalog, translate_errors
+from batchledger.adapters.iceberg.commits import (
+    EPOCH_PROPERTY,
+    TableCommit,
+    branch_of,
+    describe,
+    find_branches,
+    find_newest,
+    find_tags,
+    is_of,
+    read_history,
+    tag_before,
+    tag_of,
+)
+from batchledger.adapters.iceberg.coordinates import Coordinates, Offsets, lie_within
+from batchledger.adapters.iceberg.files import (
+    IcebergFileWriter,
+    read_files,
+    read_list,
+    slim,
+    without_login,
+    write_without,
+)
+from batchledger.adapters.iceberg.layout import (
+    add_columns,
+    create,
+    read_schema,
+    require_fit,
+    stored_schema,
+    warn_of_partitions,
+)
+from batchledger.adapters.iceberg.rows import Place, count_repeated, find_offsets, read_rows, read_within
+from batchledger.model.balance import TargetCount
+from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange
+from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.model.housekeeping import Leftover
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.columns import COORDINATE_COLUMNS
+from batchledger.model.records.partitioning import PartitionField
+from batchledger.model.refusals import stage_again
+from batchledger.ports import Change, StagedBranch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIES = 10
+"""So often a commit is made again because others commit to the table at the same time."""
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """See the port. ``identifier`` is namespace and name; ``partitions`` are those of a table that is created.
+
+    ``open_session`` lends the Spark session that maintains it; None where there is none.
+    """
+
+    catalog: LakeCatalog
+    identifier: tuple[str, ...]
+    partitions: tuple[PartitionField, ...] = ()
+    open_session: Callable[[], AbstractContextManager["SparkSession | None"]] = nullcontext
+
+    @property
+    def name(self) -> str:
+        """See the port."""
+        return ".".join((self.catalog.name, *self.identifier))
+
+    def prepare(self, attempt: Attempt, schema: pa.Schema) -> IcebergFileWriter:
+        """See the port."""
+        wanted = stored_schema(schema, self.name)
+        with self._talk(f"prepare it for {attempt.batch.label}"):
+            catalog = self.catalog.opened
+            if not catalog.table_exists(self.identifier):
+                create(catalog, self.identifier, wanted, self.partitions)
+            table = self._load()
+            require_fit(table, self.name, wanted)
+            warn_of_partitions(table, self.name, self.partitions)
+            if not attempt.batch.is_dry_run:
+                add_columns(table, wanted)
+                table = self._load()
+            if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
+                # Without a snapshot there is nothing that a publication could be compared with.
+                table.append(table.schema().as_arrow().empty_table())
+            stored = read_schema(table).names
+            columns = [each for each in schema.names if each in stored]
+            return IcebergFileWriter(
+                slim(table.metadata),
+                without_login(table.io.properties, catalog.properties),
+                attempt.batch.batch_id,
+                read_schema(table, columns),
+            )
+
+    def list_columns(self) -> Sequence[str]:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            return () if table is None else list(read_schema(table).names)
+
+    def identify(self) -> str | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            return None if table is None else str(table.metadata.table_uuid)
+
+    def require_own(self, attempt: Attempt, knows: Callable[[int, datetime], bool]) -> str | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            if table is None:
+                return None
+            own, tags = attempt.batch.pipeline, find_tags(table)
+            for tag, pipeline in tags.items():
+                # Each would remove the other's.
+                if pipeline not in (None, own):
+                    raise TargetChangedError(
+                        f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged "
+                        f"{tag} there; {own} wrote nothing. Name another table in sink.table; or, when {pipeline} is "
+                        f"gone for good, remove the tag {tag}.",
+                        table=self.name,
+                    )
+            newest = find_newest(table, own)
+            if newest is not None and not knows(*newest):
+                raise TargetChangedError(
+                    f"the newest batch of pipeline {own} in table {self.name}, {newest[0]}, planned {newest[1]}, is "
+                    "not in this ledger; nothing was written. Either another ledger writes there with the same "
+                    "pipeline name: give one of the two another name and another table. Or this ledger was made anew, "
+                    "or restored from a backup that does not have this batch: what the table has since would be "
+                    "written once more. Restore a newer one; or go on under a new pipeline name, whose position you "
+                    "move behind what is in the table (batchledger skip), and remove the tags of the old one"
+                    f"{': ' if tags else ''}{', '.join(sorted(tags))}.",
+                    table=self.name,
+                )
+            return str(table.metadata.table_uuid)
+
+    def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
+        """See the port."""
+        with self._talk(f"stage {attempt.batch.label}"):
+            table = self._load()
+            files = [each for place in manifests for each in read_list(table, place)]
+
+            def add(commit: TableCommit) -> None:
+                if branch_of(attempt) in commit.table.metadata.refs:
+                    # A commit of this step was refused after it had been done.
+                    return
+                _require_partitions(commit.table, files, attempt.batch)
+                commit.append(branch_of(attempt), describe(attempt), files)
+
+            self._commit(add, f"stage {attempt.batch.label}")
+
+    def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See the port."""
+        with self._talk(f"read the rows of {attempt.batch.label}"):
+            table = self._load_with(columns)
+            yield from read_files(table, self._plan(table, _find_branch(table, attempt)), columns)
+
+    def find_base(self, attempt: Attempt) -> int | None:
+        """See the port."""
+        with self._talk("look at it"):
+            table = self._find()
+            if table is None:
+                return None
+            # Rows of a batch that is past that are brought once more, on what is there now.
+            is_asked = attempt.batch.state is BatchState.COMMITTING
+            committed = _find_committed(table, attempt) if is_asked else None
+            before = committed and table.metadata.snapshot_by_id(committed.parent_snapshot_id or 0)
+            # What nobody keeps any more cannot be looked at.
+            return (before or _head(table)).snapshot_id
+
+    def read_rows(
+        self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See the port."""
+        with self._talk("read it"):
+            table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
+            snapshot = _find_snapshot(table, base)
+            if keys is None:
+                yield from read_within(table, self._plan(table, snapshot, lie_within(within)), columns, within)
+                return
+            yield from read_rows(table, self._plan(table, snapshot), columns, within, keys)
+
+    def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
+        """See the port."""
+        doing = f"publish {attempt.batch.label}"
+        with self._talk(doing):
+            removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
+            table = self._load_with(COORDINATE_COLUMNS)
+            branch = _find_branch(table, attempt)
+            added, left_out = self._without(table, self._plan(table, branch), dropped)
+            rows = sum(each.record_count for each in added)
+            _require_count(rows, change.added, f"rows of {attempt.batch.label} in its files")
+            _require_count(left_out, change.dropped.num_rows, f"of the staged rows of {attempt.batch.label}")
+            gone: Sequence[FileScanTask] = ()
+            if len(removed):
+                tasks = self._plan(table, _find_snapshot(table, base or 0), lie_within(removed.bounds))
+                rest, taken, gone = self._replace(table, tasks, removed)
+                _require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
+                added = [*added, *rest]
+
+            properties = {**describe(attempt), EPOCH_PROPERTY: str(epoch)}
+
+            def publish(commit: TableCommit) -> None:
+                if is_found and _is_committed(commit.table, attempt):
+                    raise OutcomeUnknownError(f"could not {doing}: it has been committed already; it is looked up.")
+                before = _head(commit.table).snapshot_id
+                if base not in (None, before):
+                    raise self._overtaken(doing)
+                _require_partitions(commit.table, added, attempt.batch)
+                after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
+                commit.expect(branch_of(attempt), branch.snapshot_id)
+                if is_found:
+                    commit.remove(branch_of(attempt))
+                    # Another ledger may have tagged a batch of the same number.
+                    tagged = commit.table.metadata.refs.get(tag_of(attempt.batch))
+                    commit.expect(tag_of(attempt.batch), tagged.snapshot_id if tagged else None)
+                    for name in find_tags(commit.table):
+                        commit.remove(name)
+                    commit.tag(tag_of(attempt.batch), after)
+                    commit.tag(tag_before(attempt.batch), before)
+
+            self._commit(publish, doing)
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port."""
+        with self._talk(f"ask what became of {attempt.batch.label}"):
+            table = self._find()
+            if table is None:
+                return False
+            if _is_committed(table, attempt):
+                return True
+
+            def fence(commit: TableCommit) -> None:
+                # Whoever is still about to commit requires the branch as he has seen it.
+                if branch_of(attempt) in commit.table.metadata.refs and not _is_committed(commit.table, attempt):
+                    commit.append(branch_of(attempt), describe(attempt), ())
+
+            self._commit(fence, f"fence {attempt.batch.label}")
+            return _is_committed(self._load(), attempt)
+
+    def list_branches(self) -> Sequence[StagedBranch]:
+        """See the port."""
+        with self._talk("look at its branches"):
+            table = self._find()
+            return [] if table is None else list(find_branches(table).values())
+
+    def drop_branches(self, over: Collection[StagedBranch]) -> None:
+        """See the port."""
+        with self._talk("remove branches"):
+            if self._find() is None:
+                return
+
+            def drop(commit: TableCommit) -> None:
+                for name, branch in find_branches(commit.table).items():
+                    if branch in over:
+                        commit.expect(name, commit.table.metadata.refs[name].snapshot_id)
+                        commit.remove(name)
+
+            self._commit(drop, "remove branches")
+
+    def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
+        """See the port."""
+        # Imported here because Spark's client costs seconds that the steps need not pay.
+        from batchledger.adapters.iceberg.maintenance import maintain
+
+        if self.identify() is None:
+            return {}
+        with self.open_session() as session:
+            return None if session is None else maintain(session, self.catalog, self.identifier, unlisted_since)
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        offsets = self._find_offsets([each.range for each in held])
+        none = np.array([], dtype=np.int64)
+        found = [offsets.get((each.batch_id, each.range.partition), none) for each in held]
+        return [
+            int(((rows >= each.range.start) & (rows < each.range.until)).sum())
+            for each, rows in zip(held, found, strict=True)
+        ]
+
+    def count(
+        self, within: Sequence[OffsetRange] | None, key: Sequence[str]
+    ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """See the port."""
+        repeated: Mapping[Place, int] = {}
+        with self._talk("count its keys"):
+            table = self._find() if key else None
+            if table is not None:
+                repeated = count_repeated(table, self._plan(table, _head(table)), key)
+        return {
+            place: TargetCount(
+                len(rows), len(np.unique(rows)), int(rows.min()), int(rows.max()), repeated.get(place, 0)
+            )
+            for place, rows in self._find_offsets(within).items()
+        }
+
+    def _find_offsets(self, within: Sequence[OffsetRange] | None) -> Mapping[Place, Offsets]:
+        with self._talk("count its rows"):
+            table = self._find()
+            if table is None:
+                return {}
+            filter_ = AlwaysTrue() if within is None else lie_within(within)
+            return find_offsets(table, self._plan(table, _head(table), filter_), within)
+
+    def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
+        """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
+
+        Whatever stands between may have sent a commit twice, and have answered with the second one's refusal: what was
+        refused is not over before the table was seen again.
+        """
+        for tried in range(TRIES + 1):
+            try:
+                commit = TableCommit(self._load())
+            except Exception as error:
+                if tried:
+                    raise OutcomeUnknownError(
+                        f"could not {doing}: a commit was refused, and the catalog of table {self.name} does not say "
+                        "because of what; it is looked up by whoever goes on."
+                    ) from error
+                raise
+            with suppress(CommitFailedException):
+                fill(commit)
+                if not commit.updates:
+                    return
+                if tried < TRIES:
+                    commit.run(doing)
+                    return
+        raise self._overtaken(doing)
+
+    def _overtaken(self, doing: str) -> ServiceUnavailableError:
+        return ServiceUnavailableError(
+            f"could not {doing}: others have committed to table {self.name} at the same time. Nothing of it was "
+            "committed; try again.",
+            table=self.name,
+        )
+
+    def _plan(
+        self, table: Table, snapshot: Snapshot, filter_: BooleanExpression | None = None
+    ) -> Sequence[FileScanTask]:
+        """Return the files of a snapshot in which rows of a filter may be."""
+        return list(table.scan(filter_ or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
+
+    def _without(
+        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
+    ) -> tuple[Sequence[DataFile], int]:
+        """Return the files, some of them written anew without some rows, and how many these rows are."""
+        rest, count, gone = self._replace(table, tasks, left_out)
+        kept = [each.file for each in tasks if each not in gone]
+        return [*kept, *rest], count
+
+    def _replace(
+        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
+    ) -> tuple[Sequence[DataFile], int, Sequence[FileScanTask]]:
+        """Write the files anew that hold some of the rows: the new files, the number of the rows, and the old files."""
+        added: list[DataFile] = []
+        count, gone = 0, []
+        for task in tasks if len(left_out) else ():
+            found, files = write_without(table, task, left_out)
+            for each in files:
+                # PyIceberg writes for the partitions of now, and does not note it.
+                each.spec_id = table.metadata.default_spec_id
+            if found:
+                gone.append(task)
+                added += files
+                count += found
+        return added, count, gone
+
+    @contextmanager
+    def _talk(self, doing: str) -> Iterator[None]:
+        with translate_errors(doing, self.name):
+            try:
+                yield
+            finally:
+                self.catalog.rest()
+
+    def _load(self) -> Table:
+        return self.catalog.opened.load_table(self.identifier)
+
+    def _load_with(self, columns: Collection[str]) -> Table:
+        """Return the table. Raises TargetChangedError when it has not all of the columns."""
+        table = self._load()
+        missing = [each for each in columns if each not in read_schema(table).names]
+        if missing:
+            raise TargetChangedError(
+                f"table {self.name} does not have the column {missing[0]} any more. Nothing was published. Give the "
+                "column its name back; where it was dropped, add it and fill it for older rows; then try again.",
+                table=self.name,
+            )
+        return table
+
+    def _find(self) -> Table | None:
+        with suppress(NoSuchTableError):
+            return self._load()
+        return None
+
+
+def _head(table: Table) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    if snapshot is None:
+        raise TargetChangedError(
+            f"table {'.'.join(table.name())} has no snapshot: it is not the one that the rows were staged for. Bring "
+            "that one back, or read the source again under a new pipeline name."
+        )
+    return snapshot
+
+
+def _find_snapshot(table: Table, snapshot_id: int) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise ServiceUnavailableError(
+            f"the state of table {'.'.join(table.name())} that was looked at has expired meanwhile; try again."
+        )
+    return snapshot
+
+
+def _find_branch(table: Table, attempt: Attempt) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
+    if snapshot is None:
+        raise StagingLostError(
+            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published by this "
+            f"try; {stage_again(attempt.batch)}.",
+            batch_id=attempt.batch.batch_id,
+        )
+    return snapshot
+
+
+def _is_committed(table: Table, attempt: Attempt) -> bool:
+    return _find_committed(table, attempt) is not None
+
+
+def _find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
+    """Return the snapshot of the batch: that of its tag, or one in the history of the table.
+
+    The tag may be that of a batch with its number in another ledger.
+    """
+    tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
+    for each in chain([tagged] if tagged else [], read_history(table)):
+        if each.summary and is_of(each.summary.additional_properties, attempt.batch):
+            return each
+    return None
+
+
+def _require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:
+    """Raise StagingLostError where files were written for other partitions than the table has now.
+
+    They would be listed with values of these, and be left out by whoever reads some partitions only.
+    """
+    if any(each.spec_id != table.metadata.default_spec_id for each in files):
+        raise StagingLostError(
+            f"{batch.label}: the partitions of table {'.'.join(table.name())} were changed after its files had been "
+            f"written for others. Nothing was published; {stage_again(batch)}.",
+            batch_id=batch.batch_id,
+        )
+
+
+def _require_count(found: int, wanted: int, what: str) -> None:
+    if found != wanted:
+        raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")

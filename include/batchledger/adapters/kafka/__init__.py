@@ -1,0 +1,1 @@
+"""Kafka: client options, what the log holds, and how it is read and written."""

@@ -1,0 +1,119 @@
+"""Which Kafka client options a connection or a pipeline file may set, and their Java names for Spark.
+
+Allow-lists, not block-lists: Kafka login modules, interceptors, deserialisers and OAuth endpoints can run code or read
+files (CVE-2025-27817, CVE-2025-27818; S136, S137), and group or reset options would let Kafka move a position that
+the ledger owns. Connections use librdkafka's names, as Airflow's own Kafka provider does. No I/O.
+"""
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from batchledger.model.errors import ConfigurationError
+
+CONNECTION_OPTIONS = (
+    "bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password",
+    "ssl.ca.location", "ssl.endpoint.identification.algorithm",
+)  # fmt: skip
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+CONSUMER_OPTIONS = (
+    "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "max.poll.records",
+    "receive.buffer.bytes", "client.rack",
+)  # fmt: skip
+
+REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
+    {
+        "enable.auto.commit": "offsets are moved by the ledger only",
+        "auto.commit.interval.ms": "offsets are moved by the ledger only",
+        "group.id": "positions live in the ledger; partitions are assigned, never subscribed",
+        "auto.offset.reset": "a position that no longer exists must stop the pipeline, not be replaced",
+        "failondataloss": "lost records must stop the pipeline, not be skipped",
+        "isolation.level": "set source.isolation instead",
+        "key.deserializer": "records are read as bytes",
+        "value.deserializer": "records are read as bytes",
+        "key.serializer": "records are read as bytes",
+        "value.serializer": "records are read as bytes",
+        "interceptor.classes": "it would run foreign code between Kafka and the audit",
+        "sasl.jaas.config": "login modules can run code (CVE-2025-27818); set sasl.mechanism, username and password",
+        "sasl.login.callback.handler.class": "login modules can run code (CVE-2025-27818)",
+        "sasl.client.callback.handler.class": "login modules can run code (CVE-2025-27818)",
+        "sasl.oauthbearer.token.endpoint.url": "it lets a client read files and URLs (CVE-2025-27817)",
+    }
+)
+
+_TUNED_FOR_BULK_READS = {
+    "max.poll.records": "20000",
+    "max.partition.fetch.bytes": str(16 * 1024 * 1024),
+    "fetch.max.bytes": str(64 * 1024 * 1024),
+    # Spark asks for the ends of the log after each fetch, on the connection on which the client fetches ahead: at the
+    # end of the log the answer waits until that fetch is given up, half a second by default.
+    "fetch.max.wait.ms": "10",
+    "request.timeout.ms": "15000",
+    "default.api.timeout.ms": "25000",
+}
+
+
+def explain_refusal(option: str, allowed: tuple[str, ...]) -> str | None:
+    """Return why ``option`` is refused, None when it is allowed."""
+    if option in allowed:
+        return None
+    bare = option.removeprefix("kafka.").lower()
+    if bare in REASON_BY_UNSAFE_OPTION:
+        return f"{option} is refused: {REASON_BY_UNSAFE_OPTION[bare]}"
+    nearest = difflib.get_close_matches(bare, allowed, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"allowed are {', '.join(allowed)}"
+    return f"{option} is not an allowed Kafka option; {hint}"
+
+
+def check_connection_options(connection: str, options: Mapping[str, object]) -> dict[str, str]:
+    """Return the options of a Kafka connection as text. Raises ConfigurationError naming the connection."""
+    for option in options:
+        reason = explain_refusal(option, CONNECTION_OPTIONS)
+        if reason is not None:
+            raise ConfigurationError(f"connection {connection}: {reason}.", connection=connection, option=option)
+    if not options.get("bootstrap.servers"):
+        raise ConfigurationError(
+            f"connection {connection}: bootstrap.servers is missing from its extra; write "
+            '{"bootstrap.servers": "host:9092"}.',
+            connection=connection,
+        )
+    mechanism = options.get("sasl.mechanism")
+    if mechanism is not None and mechanism not in SASL_MECHANISMS:
+        raise ConfigurationError(
+            f"connection {connection}: sasl.mechanism {mechanism} is not one of {', '.join(SASL_MECHANISMS)}.",
+            connection=connection,
+        )
+    return {option: str(value) for option, value in options.items()}
+
+
+def to_spark_options(connection_options: Mapping[str, str], consumer_options: Mapping[str, str]) -> dict[str, str]:
+    """Translate checked librdkafka options into the options of Spark's Kafka source (Java client names)."""
+    java = {
+        option: value
+        for option, value in connection_options.items()
+        if option in ("bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism")
+        or option == "ssl.endpoint.identification.algorithm"
+    }
+    if "ssl.ca.location" in connection_options:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": connection_options["ssl.ca.location"]}
+    if "sasl.mechanism" in connection_options:
+        java["sasl.jaas.config"] = _login_module(connection_options)
+    java = {**_TUNED_FOR_BULK_READS, **java, **consumer_options}
+    if "fetch.min.bytes" in consumer_options and "fetch.max.wait.ms" not in consumer_options:
+        # Who asks for more bytes at once wants to wait for them.
+        del java["fetch.max.wait.ms"]
+    return {f"kafka.{option}": value for option, value in java.items()}
+
+
+def _login_module(options: Mapping[str, str]) -> str:
+    package = "org.apache.kafka.common.security"
+    plain = options["sasl.mechanism"] == "PLAIN"
+    module = f"{package}.plain.PlainLoginModule" if plain else f"{package}.scram.ScramLoginModule"
+    user, password = (_quote(options.get(name, "")) for name in ("sasl.username", "sasl.password"))
+    return f"{module} required username={user} password={password};"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,108 @@
+"""The SourceLog port on a Kafka cluster: identity and readable ends of partitions as metadata; the rest is delegated.
+
+Needs DESCRIBE on the topics and no group rights (S133, S134), except for the courtesy commit. The ends of all
+partitions are lists of offsets, so that 10,000 of them take a second.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from batchledger.adapters.kafka import health, second_read, time_search
+from batchledger.adapters.kafka.records import read_bytes
+from batchledger.adapters.kafka.requests import (
+    REQUEST_TIMEOUT_SECONDS,
+    Result,
+    client_options,
+    kafka_call,
+    list_bounds,
+    list_offsets,
+    open_admin,
+    split,
+    to_kafka,
+    wait,
+)
+from batchledger.model.balance import HoleEvidence
+from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.times import Searched, TimeSpan, to_milliseconds
+
+OFFSETS_IN_COMMIT = 500
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    """See the port. ``options`` are checked librdkafka options (``kafka.client_options``)."""
+
+    options: Mapping[str, str] = field(repr=False)
+
+    def read_log(self, topics: Sequence[str]) -> LogState:
+        """See the port. Ends are last stable offsets (read_committed, S21)."""
+        with kafka_call(f"read the state of topic {', '.join(topics)}", self.options):
+            admin = self._admin()
+            cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)
+            described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS)
+            cluster_id = wait(cluster).cluster_id
+            found = {topic: answer for topic, future in described.items() if (answer := _wait_if_present(future))}
+            partitions = [
+                TopicPartition(topic, partition.id)
+                for topic, answer in found.items()
+                for partition in answer.partitions
+            ]
+            starts, ends, watermarks = list_bounds(self.options, partitions)
+        return LogState(
+            {topic: TopicIdentity(cluster_id, str(answer.topic_id)) for topic, answer in found.items()},
+            {each: PartitionLog(starts[each], ends[each], watermarks[each] - ends[each]) for each in partitions},
+        )
+
+    def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        """See the port."""
+        with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
+            # Nothing is older for Kafka, and negative ones have meanings of their own.
+            found = list_offsets(self.options, partitions, max(0, to_milliseconds(at)))
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
+        """See the port."""
+        return time_search.search(self.options, ranges, span)
+
+    def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """See the port."""
+        with kafka_call(f"commit the offsets of group {group}", self.options):
+            moved = [to_kafka(each, offset) for each, offset in next_offset_by_partition.items()]
+            # A commit waits for its coordinator as long as a session lasts, by default 45 s.
+            session = {"session.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "enable.auto.commit": False}
+            with closing(Consumer({**client_options(self.options), **session, "group.id": group})) as consumer:
+                for part in split(moved, OFFSETS_IN_COMMIT):
+                    consumer.commit(offsets=part, asynchronous=False)
+
+    def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
+        """See the port."""
+        return second_read.look_into(self.options, holes)
+
+    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
+        """See the port."""
+        return read_bytes(self.options, records, limit_bytes)
+
+    def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
+        """See the port."""
+        return health.read_health(self.options, next_offset_by_partition)
+
+    def _admin(self) -> AdminClient:
+        return open_admin(client_options(self.options))
+
+
+def _wait_if_present(future: "Future[Result]") -> Result | None:
+    try:
+        return wait(future)
+    except KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise

@@ -1,0 +1,198 @@
+"""What says of a batch that it was committed: the group's offsets, whose metadata names it.
+
+The offsets are part of the batch's transaction. They are the ends of its ranges, in a group of the pipeline and lane,
+so that lag tools show a pipeline as they show any consumer. A cluster takes offsets of its own topics only; where none
+of the source topics is there, the first partition of the output topic stands for them.
+
+A group that says nothing of a batch's partitions is no answer: its offsets may have expired. So before a commit is
+announced it says something, if only that nothing was committed (``NOTHING``). Where that was forgotten since, the topic
+is searched (``search``), and what was found is noted here.
+
+Where the source topics were not on the cluster, came, and were deleted again, the mark of the output topic is that of
+an old batch, and answers for a newer one that was committed between.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import timedelta
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from batchledger.adapters.kafka.output.log import describe_topics
+from batchledger.adapters.kafka.output.search import CLOCKS_DIFFER_BY
+from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options
+from batchledger.model.batch import Attempt, Batch, Lane
+from batchledger.model.errors import TargetRefusedError
+from batchledger.model.offsets import TopicPartition
+
+ANSWER_SECONDS = 10.0
+
+_METADATA = re.compile(
+    r"batchledger/1 batch=(?P<batch>\d+) attempt=(?P<attempt>\d+) planned=(?P<planned>\d+)", re.ASCII
+)
+
+
+class Mark(NamedTuple):
+    """What the metadata of an offset says: whose batch. ``planned`` tells it from one of another ledger."""
+
+    batch_id: int
+    planned: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Mark":
+        """The mark of a batch: its id, and its time of planning in microseconds."""
+        return cls(batch.batch_id, round(batch.planned_at.timestamp() * 1_000_000))
+
+
+NOTHING = Mark(0, 0)
+"""What the group says before anything of its partitions was committed. No batch has this number."""
+
+
+def group_of(batch: Batch) -> str:
+    """Return the consumer group of the batch's pipeline and lane."""
+    match batch.lane:
+        case Lane.LIVE:
+            return f"batchledger.{batch.pipeline}.sink"
+        case Lane.REPLAY:
+            return f"batchledger.{batch.pipeline}.replay"
+
+
+def open_group(options: Mapping[str, str], batch: Batch, isolation: Isolation = Isolation.COMMITTED) -> Consumer:
+    """Return a consumer that belongs to the group and never subscribes."""
+    settings = {"group.id": group_of(batch), "isolation.level": isolation}
+    return Consumer({**client_options(options), **OUTSIDE_OF_GROUPS, **settings})
+
+
+def write_offsets(options: Mapping[str, str], topic: str, attempt: Attempt) -> list[KafkaTopicPartition]:
+    """Return what the transaction of an attempt commits: the ends of its ranges. Raises KafkaException."""
+    until: dict[TopicPartition, int] = {}
+    for each in attempt.batch.ranges:
+        until[each.partition] = max(each.until, until.get(each.partition, 0))
+    return _write(options, topic, until, Mark.of(attempt.batch), attempt.number)
+
+
+def write_nothing(options: Mapping[str, str], topic: str, batch: Batch) -> list[KafkaTopicPartition]:
+    """Return what says that nothing of the batch's partitions was committed: the starts of its ranges.
+
+    Raises KafkaException.
+    """
+    start: dict[TopicPartition, int] = {}
+    for each in batch.ranges:
+        start[each.partition] = min(each.start, start.get(each.partition, each.start))
+    return _write(options, topic, start, NOTHING, 0)
+
+
+def _write(
+    options: Mapping[str, str], topic: str, offset_by_partition: Mapping[TopicPartition, int], mark: Mark, attempt: int
+) -> list[KafkaTopicPartition]:
+    known = describe_topics(options, sorted({each.topic for each in offset_by_partition}))
+    here = {
+        each: offset
+        for each, offset in offset_by_partition.items()
+        if each.topic in known and each.partition < known[each.topic].partitions
+    }
+    text = f"batchledger/1 batch={mark.batch_id} attempt={attempt} planned={mark.planned}"
+    return [
+        KafkaTopicPartition(each.topic, each.partition, offset, metadata=text)
+        for each, offset in (here or {_stand_in(topic): 0}).items()
+    ]
+
+
+def read_metadata(
+    options: Mapping[str, str], topic: str, batch: Batch, isolation: Isolation = Isolation.COMMITTED
+) -> dict[TopicPartition, str]:
+    """Return the metadata of what is committed, by partition.
+
+    COMMITTED waits until no transaction of the group is pending; UNCOMMITTED leaves out what is pending. Raises
+    KafkaException, also when one stays pending, or when a partition cannot be told.
+    """
+    partitions = sorted({each.partition for each in batch.ranges} | {_stand_in(topic)})
+    with closing(open_group(options, batch, isolation)) as consumer:
+        found = consumer.committed(
+            [KafkaTopicPartition(each.topic, each.partition) for each in partitions], ANSWER_SECONDS
+        )
+    for each in found:
+        # What cannot be told is not nothing.
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return {TopicPartition(each.topic, each.partition): each.metadata or "" for each in found if each.offset >= 0}
+
+
+def find_foreign(
+    metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: Callable[[int], bool] = lambda _: True
+) -> dict[TopicPartition, str]:
+    """Return what somebody else has committed, as far as it can be told: no pipeline, or one of another ledger.
+
+    ``knows`` says whether the batch's ledger has one of that id.
+    """
+    own, found = Mark.of(batch), {each: read_mark(text) for each, text in metadata_by_partition.items()}
+    return {
+        each: metadata_by_partition[each]
+        for each, mark in found.items()
+        if mark is None or (mark != NOTHING and (_is_foreign(mark, own, batch.lane) or not knows(mark.batch_id)))
+    }
+
+
+def advise(foreign: Mapping[TopicPartition, str], batch: Batch) -> str:
+    """Say who may have committed that, and what to do before the group is deleted."""
+    if any(read_mark(text) is None for text in foreign.values()):
+        return "End whoever else uses the group"
+    return (
+        f"Either another ledger writes with pipeline name {batch.pipeline} to this cluster: give one of the two "
+        "another name. Or this ledger was made anew, or restored from a backup that does not have these batches: move "
+        "its position behind the offsets of the group (batchledger skip), else their records are produced once more"
+    )
+
+
+def _is_foreign(mark: Mark, own: Mark, lane: Lane) -> bool:
+    """Whether the batch's own ledger cannot have made the mark before it commits the batch.
+
+    Live batches of a pipeline are planned and published one after the other. Replays may overtake one another.
+    """
+    if mark.batch_id == own.batch_id:
+        return mark != own
+    latest = own.planned + CLOCKS_DIFFER_BY // timedelta(microseconds=1)
+    return lane is Lane.LIVE and (mark.batch_id > own.batch_id or mark.planned > latest)
+
+
+def read_mark(metadata: str) -> Mark | None:
+    """Return what the metadata says, None when it is not a pipeline's."""
+    match = _METADATA.fullmatch(metadata)
+    return None if match is None else Mark(int(match["batch"]), int(match["planned"]))
+
+
+def is_named(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> bool:
+    """Whether the batch is among those that were committed last."""
+    return any(read_mark(text) == Mark.of(batch) for text in metadata_by_partition.values())
+
+
+def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> bool | None:
+    """Return whether the batch was committed, None when nothing is committed at all.
+
+    A transaction is all or nothing: what is committed names this batch everywhere, or nowhere. Raises
+    TargetRefusedError otherwise, and when somebody else has committed.
+    """
+    if not metadata_by_partition:
+        return None
+    wanted = Mark.of(batch)
+    has_named = {each: read_mark(text) == wanted for each, text in metadata_by_partition.items()}
+    # An older batch may have stood for a source topic that is here by now, so the stand-in need not agree.
+    source = {each.partition for each in batch.ranges}
+    told = {each: named for each, named in has_named.items() if each in source} or has_named
+    foreign = find_foreign(metadata_by_partition, batch)
+    if foreign or len(set(told.values())) > 1:
+        found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(metadata_by_partition.items()))
+        raise TargetRefusedError(
+            f"whether {batch.label} was committed cannot be told: the offsets of group {group_of(batch)} were "
+            f"committed by somebody else, too. Their metadata: {found}. {advise(foreign, batch)}. Look in the topic "
+            f"for header _batch_id = {batch.batch_id}, then delete the group: the records decide then.",
+            group=group_of(batch),
+        )
+    return any(told.values())
+
+
+def _stand_in(topic: str) -> TopicPartition:
+    return TopicPartition(topic, 0)

@@ -1,0 +1,72 @@
+"""The OutputTopic port on a Kafka cluster. Opens nothing when it is made; the work is done by the modules beside it.
+
+Needs, for the sink's user: WRITE, DESCRIBE and READ on the topic (CREATE to make it, DESCRIBE_CONFIGS to know its
+largest record and its cleanup), WRITE and DESCRIBE on transactional id ``batchledger.<pipeline>``, READ and DESCRIBE on
+groups ``batchledger.<pipeline>.sink`` and ``.replay``, and READ on the source topics where they are on this cluster.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from batchledger.adapters.kafka.output.counts import count_output
+from batchledger.adapters.kafka.output.requirements import OutputRequirements
+from batchledger.adapters.kafka.output.transaction import OutputWriter
+from batchledger.model.batch import Attempt
+from batchledger.model.offsets import OffsetRange
+from batchledger.ports.output import OutputCounts, OutputRecord
+
+
+@dataclass(frozen=True)
+class KafkaOutputTopic:
+    """See the port. ``options`` are checked librdkafka options (``kafka.client_options``).
+
+    ``accepts_older_transactions``: the cluster need not have the transactions of KIP-890.
+    """
+
+    options: Mapping[str, str] = field(repr=False)
+    name: str
+    pipeline: str
+    transaction_timeout_seconds: float = 60.0
+    accepts_older_transactions: bool = False
+    clock: Callable[[], float] = field(default=monotonic, repr=False)
+
+    def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
+        """See the port. Returns the cluster's id and the topic's."""
+        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt, knows)
+
+    def identify(self) -> str | None:
+        """See the port."""
+        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
+
+    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
+        """See the port."""
+        self._writer.require_room(attempt, record)
+
+    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+        """See the port."""
+        self._writer.commit(attempt, records, count)
+
+    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
+        """See the port."""
+        self._writer.send(attempt, records)
+
+    def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
+        """See the port."""
+        return self._writer.prepare_commit(attempt)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        """See the port."""
+        return self._writer.find_commit(attempt)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port."""
+        self._writer.search_commit(attempt)
+
+    def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
+        """See the port."""
+        return count_output(self.options, self.name, within)
+
+    @property
+    def _writer(self) -> OutputWriter:
+        return OutputWriter(self.options, self.name, self.pipeline, self.transaction_timeout_seconds, self.clock)

@@ -1,0 +1,186 @@
+"""What every question to the brokers has in common: a bounded wait, patience with brokers that settle, one typed error.
+
+Needs DESCRIBE on the topics. A list of offsets is a request to each broker for every 250 partitions, some of them on
+their way at once: the client looks each answer up among all that were asked for together, so that 10,000 in one request
+took 1.8 s, and 250 in each 0.35 s. It is a consumer that asks, in no group, although it looks for the coordinator of
+one: the admin client makes a future of each partition, four times the work, all of it in Python, and beside it no page
+is answered (ADR 0022).
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from enum import StrEnum
+from time import monotonic
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
+
+from batchledger.adapters.kafka.settling import SETTLING_ERRORS
+from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.offsets import TopicPartition
+
+REQUEST_TIMEOUT_SECONDS = 10.0
+PARTITIONS_IN_REQUEST = 250
+REQUESTS_AT_ONCE = 8
+OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
+    # The client insists on a name; nothing is ever committed under it.
+    "group.id": "batchledger-unused",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
+
+# What a list of offsets is asked for instead of a moment; the protocol has the same numbers for it.
+EARLIEST, LATEST = OFFSET_BEGINNING, OFFSET_END
+
+_left_behind: list[AdminClient] = []
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class Isolation(StrEnum):
+    """Which records a consumer is shown."""
+
+    COMMITTED = "read_committed"
+    UNCOMMITTED = "read_uncommitted"
+
+
+@contextmanager
+def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
+    """Translate what a Kafka client raises inside the block into ServiceUnavailableError."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        servers = options.get("bootstrap.servers")
+        reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
+        raise ServiceUnavailableError(
+            f"could not {action}: Kafka at {servers} says: {reason or 'no answer'}. Nothing was "
+            "changed; the step can be run again when the broker answers (batchledger up starts the local one).",
+            bootstrap_servers=servers,
+        ) from error
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of any client: bounded requests, and no log of its own for what our errors say once."""
+    return {**options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
+
+
+class _Client(AdminClient):
+    """Ends in a thread of Python's only.
+
+    A client that one of its own threads destroys aborts the process. Its answers arrive in such a thread, where the
+    garbage collector may run, too, and find the client: after an error it is part of a cycle of frames.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(dict(options))
+        self._thread = threading.get_ident()
+
+    def __del__(self) -> None:
+        if threading.get_ident() != self._thread:
+            _left_behind.append(self)
+
+
+def open_admin(options: Mapping[str, Any]) -> AdminClient:
+    """Return a client for questions and orders about topics; it has to live until their answers are there."""
+    # These would have ended in another thread.
+    _left_behind.clear()
+    return _Client(options)
+
+
+def wait(future: "Future[Result]") -> Result:
+    """Return the answer to a request. Its client has to live as long, else it fails with "Handle is terminating"."""
+    return future.result(timeout=REQUEST_TIMEOUT_SECONDS + 2)
+
+
+def _is_settling(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in SETTLING_ERRORS
+
+
+@retry(
+    retry=retry_if_exception(_is_settling),
+    stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),
+    wait=wait_fixed(0.2),
+    reraise=True,
+)
+def list_offsets(
+    options: Mapping[str, str],
+    partitions: Sequence[TopicPartition],
+    at: int,
+    isolation: Isolation = Isolation.COMMITTED,
+) -> dict[TopicPartition, int]:
+    """Return one offset of each partition: the first of a record that is not older than ``at``, in milliseconds.
+
+    It is negative where there is no such record. ``EARLIEST`` asks for the log start, and ``LATEST`` for the last
+    stable offset, or the high watermark, as ``isolation`` says (S21).
+    """
+    settings = {**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation}
+    deadline = monotonic() + REQUEST_TIMEOUT_SECONDS
+    with closing(Consumer(settings)) as consumer, ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+
+        def ask(part: Sequence[TopicPartition]) -> list[KafkaTopicPartition]:
+            left_seconds = deadline - monotonic()
+            if left_seconds <= 0:
+                raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
+            return consumer.offsets_for_times([to_kafka(each, at) for each in part], timeout=left_seconds)
+
+        found = [each for answer in pool.map(ask, split(partitions, PARTITIONS_IN_REQUEST)) for each in answer]
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return {TopicPartition(each.topic, each.partition): each.offset for each in found}
+
+
+def list_bounds(
+    options: Mapping[str, str], partitions: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the log start, the last stable offset and the high watermark of each partition.
+
+    The high watermark is never below the last stable offset.
+    """
+    starts = list_offsets(options, partitions, EARLIEST)
+    # In this order: records that arrive in between would otherwise look as if a transaction held them back.
+    watermarks = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
+    ends = list_offsets(options, partitions, LATEST)
+    return starts, ends, {each: max(watermarks[each], ends[each]) for each in ends}
+
+
+def split(partitions: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the partitions, ``size`` at a time."""
+    for at in range(0, len(partitions), size):
+        yield list(partitions[at : at + size])
+
+
+def describe_topic_configs(options: Mapping[str, str], topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the settings in force of each topic, the cluster's defaults included.
+
+    Topics are absent, and named in the log, when this user may not DESCRIBE_CONFIGS of them.
+    """
+    if not topics:
+        return {}
+    admin = open_admin(client_options(options))
+    answers = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics], request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
+    found = {}
+    for resource, future in answers.items():
+        try:
+            found[resource.name] = {name: entry.value for name, entry in wait(future).items()}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            _log.warning("settings of topic %s stay unknown: grant DESCRIBE_CONFIGS on it", resource.name)
+    return found
+
+
+def to_kafka(partition: TopicPartition, offset: int = OFFSET_INVALID) -> KafkaTopicPartition:
+    """Return the client's own form of a partition, at an offset if one is given."""
+    return KafkaTopicPartition(partition.topic, partition.partition, offset)

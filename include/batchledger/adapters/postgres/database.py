@@ -1,0 +1,347 @@
+"""PostgreSQL connections for the ledger and the sink beside it: bounded waits, and errors in the family's words."""
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import ExecStatus
+from psycopg.rows import TupleRow
+
+from batchledger.adapters.postgres.weather import Cause, find_cause
+from batchledger.model.batch import Attempt, HeldRange
+from batchledger.model.errors import (
+    BatchledgerError,
+    ConfigurationError,
+    DatabaseRefusedError,
+    OutcomeUnknownError,
+    RowsRefusedError,
+    ServiceUnavailableError,
+    StagingLostError,
+)
+from batchledger.model.offsets import OffsetRange, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Connection = psycopg.Connection[TupleRow]
+
+_SESSION = {
+    # Hashes of keys depend on how values are written, which another server must not decide.
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lock_timeout": "20s",
+    # A process that is paused inside a transaction would hold the pipeline's lock until it wakes up.
+    "idle_in_transaction_session_timeout": "60s",
+}
+KEEPALIVES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""How long libpq waits for a server that does not answer; the last one in milliseconds."""
+
+
+STAGING_SCHEMA = "batchledger_staging"
+WRITERS_LEAVE_WITHIN = "2s"
+
+
+@cache
+def read_statement(package: str, name: str) -> bytes:
+    """Return the text of ``sql/<name>.sql`` in ``package``."""
+    return files(package).joinpath("sql", f"{name}.sql").read_bytes()
+
+
+def read_sql(package: str, name: str) -> sql.SQL:
+    """Return the text of ``sql/<name>.sql`` in ``package`` as a statement whose placeholders can be filled."""
+    return sql.SQL(read_statement(package, name).decode())
+
+
+def session_options(**session: str) -> str:
+    """Return libpq's ``options`` of a session whose lock waits and idle transactions are bounded."""
+    return " ".join(f"-c {key}={value}" for key, value in (_SESSION | session).items())
+
+
+def connect(dsn: str, **session: str) -> Connection:
+    """Open a connection whose lock waits and idle transactions are bounded. Raises psycopg.OperationalError."""
+    return psycopg.connect(dsn, options=session_options(**session))
+
+
+@dataclass
+class _Kept:
+    """The connections of one ``keep_connections`` that nobody uses at the moment, by connection string."""
+
+    owner: tuple[int, int]
+    idle: dict[str, Connection] = field(default_factory=dict)
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+def _this_thread() -> tuple[int, int]:
+    """What a forked process, or a thread that was given the context of another one, does not share."""
+    return os.getpid(), threading.get_ident()
+
+
+@contextmanager
+def keep_connections() -> Iterator[None]:
+    """Let the transactions of the block that come after each other share a connection; opening one takes 6 ms.
+
+    A transaction within another one, in another thread or in a forked process opens its own. After an error a
+    connection is not used again: what it was in the middle of is looked up over a new one (I9).
+    """
+    if _kept.get() is not None:
+        yield
+        return
+    kept = _Kept(_this_thread())
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        if kept.owner == _this_thread():
+            for connection in kept.idle.values():
+                connection.close()
+
+
+@contextmanager
+def use_connection(dsn: str) -> Iterator[Connection]:
+    """Yield a connection that is as good as new; a kept one where there is one. The caller commits.
+
+    What is not committed is rolled back. Raises psycopg.OperationalError.
+    """
+    kept = _kept.get()
+    if kept is None or kept.owner != _this_thread():
+        with connect(dsn) as connection:
+            yield connection
+            connection.rollback()
+        return
+    idle: Connection | None = kept.idle.pop(dsn, None)
+    if idle is not None and not _renew(idle):
+        idle.close()
+        idle = None
+    connection = connect(dsn) if idle is None else idle
+    # Each statement is planned for its own values: a batch may have one row or millions.
+    connection.prepare_threshold = None
+    try:
+        yield connection
+        connection.rollback()
+    except BaseException:
+        connection.close()
+        raise
+    if kept.idle.setdefault(dsn, connection) is not connection:
+        connection.close()
+
+
+def _renew(connection: Connection) -> bool:
+    """Take everything of its session from an idle connection; return whether it is still there."""
+    try:
+        return bool(connection.pgconn.exec_(b"discard all").status == ExecStatus.COMMAND_OK)
+    except psycopg.OperationalError:
+        return False
+
+
+def cause_of(error: psycopg.Error) -> Cause:
+    """Return what an error is about (``weather``)."""
+    sqlstate = error.diag.sqlstate or error.sqlstate
+    if sqlstate is None:
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        # What the client itself does not send or read is a value.
+        return find_cause(None) if is_lost else Cause.REFUSAL
+    if sqlstate == psycopg.errors.UniqueViolation.sqlstate and error.diag.schema_name == "pg_catalog":
+        # Two transactions have created the same schema or table at once.
+        return Cause.WEATHER
+    return find_cause(sqlstate, is_raised=error.diag.source_function == "exec_stmt_raise")
+
+
+def _is_staging_gone(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.errors.UndefinedTable) and STAGING_SCHEMA in str(error)
+
+
+@contextmanager
+def translate_errors(action: str, rows: Attempt | None = None) -> Iterator[None]:
+    """Translate what the database says: unavailable, staging gone, ledger not migrated, right missing, refused.
+
+    ``rows``: the attempt whose rows it is about, if it is; what is refused then blocks their batch. Raises
+    ServiceUnavailableError, StagingLostError, ConfigurationError, RowsRefusedError or DatabaseRefusedError.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translate(error, action, rows) from error
+
+
+def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> BatchledgerError:
+    reason = str(error).strip().partition("\n")[0]
+    cause = cause_of(error)
+    if cause is Cause.WEATHER:
+        return ServiceUnavailableError(
+            f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
+            "again when the database answers.",
+            action=action,
+        )
+    if cause is Cause.LIMIT:
+        return _limited(action, reason)
+    if _is_staging_gone(error):
+        return StagingLostError(
+            f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
+            action=action,
+        )
+    return _translate_refusal(error, action, rows, reason)
+
+
+def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, reason: str) -> BatchledgerError:
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+        return ConfigurationError(
+            f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger migrate "
+            "PIPELINE.",
+            action=action,
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return ConfigurationError(
+            f"could not {action}: {reason}. Grant the right to the user of the warehouse connection.", action=action
+        )
+    if rows is not None:
+        return rows_refused("the warehouse database", f"the rows of {rows.batch.label}", reason)
+    return DatabaseRefusedError(
+        f"could not {action}: the warehouse database refuses it: {reason}. Nothing was changed, and trying again "
+        "changes nothing; look at what it names.",
+        action=action,
+    )
+
+
+def _limited(action: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the database or "
+        "of the connection's user ends what takes longer, or needs more: raise it, or let batches be smaller "
+        "(limits.max_records). If a person has ended it, run the step again.",
+        action=action,
+    )
+
+
+def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
+    """Say who does not take which rows, and why."""
+    return RowsRefusedError(
+        f"{who} refuses {what}: {reason.strip().partition(chr(10))[0]}. Nothing was published. Alter the table, or "
+        "correct the records in a transform."
+    )
+
+
+@contextmanager
+def handing_over(who: str, what: str) -> Iterator[None]:
+    """Raise RowsRefusedError for what the database says against rows, and ConfigurationError when it is at a limit.
+
+    All else passes as it is.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        reason = (error.diag.message_primary or str(error)).strip().partition("\n")[0]
+        cause = cause_of(error)
+        if cause is Cause.LIMIT:
+            raise _limited(f"write {what} to {who}", reason) from error
+        if cause is Cause.REFUSAL and not _is_staging_gone(error):
+            raise rows_refused(who, what, reason) from error
+        raise
+
+
+@contextmanager
+def transaction(dsn: str, action: str, rows: Attempt | None = None) -> Iterator[psycopg.Cursor[Any]]:
+    """Run one transaction that has its connection for itself; commit on a normal exit, roll back on any error.
+
+    ``rows`` as for ``translate_errors``. Raises OutcomeUnknownError when the connection is lost while committing.
+    """
+    with translate_errors(action, rows), use_connection(dsn) as connection, connection.cursor() as cursor:
+        yield cursor
+        commit(connection, action)
+
+
+def commit(connection: psycopg.Connection[Any], action: str) -> None:
+    """Commit; what the database itself refuses then (a deferred constraint or trigger) is raised as it is.
+
+    Raises OutcomeUnknownError when it cannot say whether it has committed.
+    """
+    try:
+        connection.commit()
+    except psycopg.Error as error:
+        if cause_of(error) is not Cause.WEATHER:
+            raise
+        raise OutcomeUnknownError(
+            f"the connection was lost in the COMMIT of: {action} ({str(error).strip()}). Whether it was done is looked "
+            "up when the database answers again; nothing is done twice.",
+            action=action,
+        ) from error
+
+
+@contextmanager
+def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+    """Read in one transaction in which all statements see the same moment."""
+    with translate_errors(action), use_connection(dsn) as connection, connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read read only")
+        yield cursor
+
+
+def ranges_as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    """Return ranges as the parameters of a statement that unnests them: topics, partitions, starts, untils."""
+    return {
+        "topics": [each.partition.topic for each in ranges],
+        "partitions": [each.partition.partition for each in ranges],
+        "starts": [each.start for each in ranges],
+        "untils": [each.until for each in ranges],
+    }
+
+
+def held_as_arrays(held: Sequence[HeldRange]) -> dict[str, list[Any]]:
+    """Return pieces as the parameters of a statement that unnests them: batches, and those of their ranges."""
+    return {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
+
+
+def read_ranges(rows: Iterable[tuple[Any, ...]]) -> list[OffsetRange]:
+    """Return the rows of a query for ranges: topic, partition, start, until."""
+    return [OffsetRange(TopicPartition(topic, partition), start, until) for topic, partition, start, until in rows]
+
+
+def read_held(cursor: psycopg.Cursor[Any]) -> list[HeldRange]:
+    """Return the rows of a query for holders: batch, topic, partition, start, until."""
+    return [
+        HeldRange(batch_id, OffsetRange(TopicPartition(topic, partition), start, until))
+        for batch_id, topic, partition, start, until in cursor
+    ]
+
+
+def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:
+    """Drop ``b17_a2_<kind>`` of an attempt and of every earlier attempt of its batch; newer ones are not touched.
+
+    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: nobody reads it, and the next
+    attempt tries again. The wait is for the tasks of a job that has just failed.
+    """
+    pattern = rf"^b{attempt.batch.batch_id}_a(\d+)_({'|'.join(kinds)})$"
+    with transaction(dsn, f"drop the staging of {attempt.batch.label}") as cursor:
+        cursor.execute(
+            "select tablename from pg_tables where schemaname = %(schema)s and tablename ~ %(pattern)s "
+            "and substring(tablename from %(pattern)s)::int <= %(newest)s",
+            {"schema": STAGING_SCHEMA, "pattern": pattern, "newest": attempt.number},
+        )
+        for (name,) in cursor.fetchall():
+            table = sql.Identifier(STAGING_SCHEMA, name)
+            try:
+                with cursor.connection.transaction():
+                    cursor.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(WRITERS_LEAVE_WITHIN)))
+                    cursor.execute(sql.SQL("drop table {}").format(table))
+            except (
+                psycopg.errors.LockNotAvailable,
+                psycopg.errors.UndefinedTable,
+                # The view through which checks look at it.
+                psycopg.errors.DependentObjectsStillExist,
+            ):
+                logger.info("staging table %s is in use or gone already; left alone", name)

@@ -1,0 +1,353 @@
+"""The Decisions port on PostgreSQL: what a person changes, in one transaction with the record of who, why and what.
+
+Keeps I1, I2 and I4 for decisions as the ledger does for runs: the pipeline's row is locked first, then the batch's, so
+that a decision comes before a publication or after it; the state, the attempt, the position or the epoch that it was
+made for is compared under these locks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import psycopg
+
+from batchledger.adapters.postgres.database import read_ranges, read_statement
+from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
+from batchledger.adapters.postgres.ledger.rows import (
+    Cursor,
+    find_batch,
+    find_pause,
+    has_rows,
+    insert_decision,
+    insert_positions,
+    insert_ranges,
+    list_decisions,
+    load_batch,
+    lock_pipeline,
+    read_positions,
+    read_target,
+    store_balances,
+)
+from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.model import effects
+from batchledger.model.balance import Balance, give_up_unexplained
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    Position,
+    Target,
+)
+from batchledger.model.effects import Effect
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.refusals import (
+    adopted_by_another,
+    closed,
+    fenced_by,
+    nothing_to_adopt,
+    published_already,
+    rows_visible,
+    still_held,
+)
+from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
+from batchledger.ports import Truncate
+
+
+@dataclass(frozen=True)
+class PostgresDecisions:
+    """See the port. ``is_kept`` is False in a rehearsal."""
+
+    dsn: str = field(repr=False)
+    is_kept: bool = True
+
+    @property
+    def rehearsal(self) -> "PostgresDecisions":
+        """See the port."""
+        return replace(self, is_kept=False)
+
+    def load_epoch(self, pipeline: str) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"read the epoch of {pipeline}") as cursor:
+            return _read_epoch(cursor, pipeline)
+
+    def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
+        """See the port."""
+        with transaction(self.dsn, f"read what the batches of {pipeline} hold") as cursor:
+            return _read_held(cursor, pipeline)
+
+    def load_balances(self, batch_id: int) -> Sequence[Balance]:
+        """See the port."""
+        with transaction(self.dsn, f"load the balance of batch {batch_id}") as cursor:
+            return _read_balances(cursor, batch_id)
+
+    def find_pause(self, pipeline: str) -> DecisionRecord | None:
+        """See the port."""
+        with transaction(self.dsn, f"look whether {pipeline} is paused") as cursor:
+            return find_pause(cursor, pipeline)
+
+    def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port."""
+        with transaction(self.dsn, f"load the decisions about batch {batch_id}") as cursor:
+            return list_decisions(cursor, batch_id=batch_id)[::-1]
+
+    def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
+        """See the port."""
+        with transaction(self.dsn, f"look for a decision about {pipeline}") as cursor:
+            return _find_given_up(cursor, pipeline, ranges, kind)
+
+    def give_up(
+        self,
+        pipeline: str,
+        ranges: Sequence[OffsetRange],
+        kind: DecisionKind,
+        decision: Decision,
+        *,
+        first_positions: Sequence[Position] = (),
+        discard: int | None = None,
+    ) -> Decided:
+        """See the port."""
+        with self._decide(f"record the {kind} of {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            standing = _find_given_up(cursor, pipeline, ranges, kind)
+            if standing is not None:
+                return Decided(standing, is_new=False)
+            concerned = _find_open(cursor, pipeline, ranges)
+            if concerned is not None:
+                if has_rows(cursor, concerned.batch_id) and concerned.batch_id != discard:
+                    raise rows_visible(concerned)
+                if concerned.state is not BatchState.PLANNED and concerned.batch_id != discard:
+                    raise still_held(concerned)
+                discard_batch(cursor, concerned, decision)
+            insert_positions(cursor, pipeline, first_positions)
+            cursor.execute(
+                "insert into batchledger.batch "
+                "(pipeline, lane, state, lag_left_records, planned_by, published_rows, published_at) "
+                "values (%s, 'live', 'published', 0, %s, 0, clock_timestamp()) returning batch_id",
+                [pipeline, decision.decided_by],
+            )
+            batch_id = cursor.fetchall()[0][0]
+            insert_ranges(cursor, pipeline, batch_id, ranges)
+            store_balances(cursor, batch_id, [Balance(each, accepted_loss=len(each)) for each in ranges])
+            cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch_id})
+            cursor.execute(read_statement(__package__, "hold_unheld"), {"batch_id": batch_id})
+            effect = effects.giving_up(ranges) | effects.discarding_too(concerned)
+            return Decided(insert_decision(cursor, load_batch(cursor, batch_id), kind, decision, effect))
+
+    def accept(self, attempt: Attempt, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"accept {attempt.batch.label}") as cursor:
+            batch = _lock_batch(cursor, attempt.batch.batch_id)
+            is_between_commits = batch.state is BatchState.AUDITED and has_rows(cursor, batch.batch_id)
+            if batch.attempt != attempt.number or not (batch.state is BatchState.BLOCKED or is_between_commits):
+                raise fenced_by(batch, attempt)
+            balances = _read_balances(cursor, batch.batch_id)
+            accepted = give_up_unexplained(balances)
+            store_balances(cursor, batch.batch_id, accepted)
+            cursor.execute("update batchledger.batch set state = 'audited' where batch_id = %s", [batch.batch_id])
+            effect = effects.accepting(batch, balances, accepted)
+            return Decided(insert_decision(cursor, batch, DecisionKind.ACCEPT, decision, effect))
+
+    def trigger(self, batch_id: int, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"record who triggered batch {batch_id}") as cursor:
+            batch = _lock_batch(cursor, batch_id)
+            if batch.state.is_final:
+                return Decided(None, is_new=False)
+            for each in list_decisions(cursor, batch_id=batch_id, kind=DecisionKind.TRIGGER):
+                if Decision(each.decided_by, each.reason) == decision:
+                    return Decided(each, is_new=False)
+            return Decided(insert_decision(cursor, batch, DecisionKind.TRIGGER, decision))
+
+    def discard(self, batch_id: int, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"discard batch {batch_id}") as cursor:
+            batch = _lock_batch(cursor, batch_id)
+            if batch.state is BatchState.DISCARDED:
+                standing = list_decisions(cursor, batch_id=batch_id, kind=DecisionKind.DISCARD)
+                return Decided(standing[0] if standing else None, is_new=False)
+            if batch.state is BatchState.PUBLISHED:
+                raise published_already(batch)
+            if has_rows(cursor, batch.batch_id):
+                raise rows_visible(batch)
+            return Decided(discard_batch(cursor, batch, decision))
+
+    def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"take batch {batch_id} again") as cursor:
+            batch = _lock_batch(cursor, batch_id)
+            if batch.state.is_final:
+                raise closed(batch, run)
+            for each in list_decisions(cursor, batch_id=batch_id, kind=DecisionKind.RETRY):
+                if each.after is not None and each.after["run"] == run:
+                    return Decided(each, is_new=False)
+            effect = effects.retaking(batch, run)
+            return Decided(insert_decision(cursor, batch, DecisionKind.RETRY, decision, effect))
+
+    def rewind(
+        self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
+    ) -> Decided:
+        """See the port."""
+        offsets = rewind.next_offset_by_partition
+        with self._decide(f"rewind {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            found = {each.partition: each.next_offset for each in read_positions(cursor, pipeline)}
+            is_there = all(found.get(each) == offset for each, offset in offsets.items())
+            if is_there and not (truncate and _holds_anything(cursor, pipeline)):
+                return Decided(None, is_new=False)
+            require_present(pipeline, rewind, _read_epoch(cursor, pipeline), found)
+            open_batch = find_batch(cursor, pipeline=pipeline)
+            if open_batch is not None:
+                if truncate is None and has_rows(cursor, open_batch.batch_id):
+                    raise rows_visible(open_batch)
+                discard_batch(cursor, _lock_batch(cursor, open_batch.batch_id), decision)
+            effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
+            if truncate is not None:
+                require_checked(pipeline, rewind, _read_held(cursor, pipeline))
+                effect |= effects.emptying(_truncate(cursor, pipeline, truncate), rewind.given_up)
+            cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
+            # What is read again would seem to come twice.
+            cursor.execute("delete from batchledger.sequence where pipeline = %s", [pipeline])
+            cursor.execute(
+                read_statement(__package__, "rewind_positions"), {"pipeline": pipeline, **_offsets_as_arrays(offsets)}
+            )
+            effect |= effects.discarding_too(open_batch)
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.REWIND, decision, effect))
+
+    def find_target(self, pipeline: str) -> Target | None:
+        """See the port."""
+        with transaction(self.dsn, f"read what {pipeline} has published to") as cursor:
+            return read_target(cursor, pipeline)
+
+    def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
+        """See the port."""
+        with self._decide(f"adopt {target.name} for {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            before = read_target(cursor, pipeline)
+            if before is None:
+                raise nothing_to_adopt(pipeline)
+            if before == target:
+                return Decided(None, is_new=False)
+            try:
+                cursor.execute(
+                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
+                    [target.name, target.identity, pipeline],
+                )
+            except psycopg.errors.UniqueViolation as error:
+                raise adopted_by_another(pipeline, target) from error
+            effect = effects.adopting(before, target) | proof
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.ADOPT_TARGET, decision, effect))
+
+    def pause(self, pipeline: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"pause {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            standing = find_pause(cursor, pipeline)
+            if standing is not None:
+                return Decided(standing, is_new=False)
+            record = insert_decision(cursor, pipeline, DecisionKind.PAUSE, decision, effects.pausing(is_paused=True))
+            cursor.execute(
+                "update batchledger.pipeline set pause_id = %s where name = %s", [record.decision_id, pipeline]
+            )
+            return Decided(record)
+
+    def resume(self, pipeline: str, decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"resume {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            if find_pause(cursor, pipeline) is None:
+                return Decided(None, is_new=False)
+            cursor.execute("update batchledger.pipeline set pause_id = null where name = %s", [pipeline])
+            effect = effects.pausing(is_paused=False)
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.RESUME, decision, effect))
+
+    @contextmanager
+    def _decide(self, action: str) -> Iterator[Cursor]:
+        with transaction(self.dsn, action) as cursor:
+            yield cursor
+            if not self.is_kept:
+                cursor.connection.rollback()
+
+
+def _lock_batch(cursor: Cursor, batch_id: int) -> Batch:
+    """Lock the batch's pipeline, then the batch, and return it as nobody can change it any more."""
+    lock_pipeline(cursor, load_batch(cursor, batch_id).pipeline)
+    cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [batch_id])
+    return load_batch(cursor, batch_id)
+
+
+def _find_open(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> Batch | None:
+    """Return the open live batch, locked, if it is about a partition of the ranges."""
+    batch = find_batch(cursor, pipeline=pipeline)
+    if batch is None or not {each.partition for each in batch.ranges} & {each.partition for each in ranges}:
+        return None
+    return _lock_batch(cursor, batch.batch_id)
+
+
+def _find_given_up(
+    cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind
+) -> DecisionRecord | None:
+    first = ranges[0]
+    parameters = {
+        "pipeline": pipeline,
+        "kind": kind,
+        "topic": first.partition.topic,
+        "partition": first.partition.partition,
+        "start": first.start,
+    }
+    cursor.execute(read_statement(__package__, "find_given_up"), parameters)
+    for (batch_id,) in cursor.fetchall():
+        if set(load_batch(cursor, batch_id).ranges) == set(ranges):
+            return list_decisions(cursor, batch_id=batch_id, kind=kind)[0]
+    return None
+
+
+def _read_balances(cursor: Cursor, batch_id: int) -> list[Balance]:
+    cursor.execute(read_statement(__package__, "load_balances"), {"batch_id": batch_id})
+    return [
+        Balance(OffsetRange(TopicPartition(topic, partition), start, until), *lines)
+        for topic, partition, start, until, *lines in cursor
+    ]
+
+
+def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
+    """Whether the target has rows of the pipeline: of published batches, or of one between its two commits."""
+    query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
+    cursor.execute(query, [pipeline])
+    is_held = bool(cursor.fetchall()[0][0])
+    open_batch = find_batch(cursor, pipeline=pipeline)
+    return is_held or (open_batch is not None and has_rows(cursor, open_batch.batch_id))
+
+
+def _read_held(cursor: Cursor, pipeline: str) -> list[OffsetRange]:
+    cursor.execute(
+        "select topic, partition, lower(piece), upper(piece) from batchledger.batch_range, unnest(held) piece "
+        "where pipeline = %s and not isempty(held) order by topic, partition, piece",
+        [pipeline],
+    )
+    return read_ranges(cursor)
+
+
+def _read_epoch(cursor: Cursor, pipeline: str) -> int:
+    cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
+    return next((int(epoch) for (epoch,) in cursor), 0)
+
+
+def _truncate(cursor: Cursor, pipeline: str, truncate: Truncate) -> int:
+    """Empty the target, if the pipeline has ever published to one; return how many rows it held."""
+    cursor.execute("select target_identity is not null from batchledger.pipeline where name = %s", [pipeline])
+    ((has_target,),) = cursor.fetchall()
+    rows = truncate(PostgresTargetAccess(cursor.connection, pipeline)) if has_target else 0
+    cursor.execute(read_statement(__package__, "forget_held"), {"pipeline": pipeline})
+    return rows
+
+
+def _offsets_as_arrays(offsets: Mapping[TopicPartition, int]) -> dict[str, list[str] | list[int]]:
+    return {
+        "topics": [each.topic for each in offsets],
+        "partitions": [each.partition for each in offsets],
+        "offsets": list(offsets.values()),
+    }

@@ -1,0 +1,227 @@
+"""The Evidence port on PostgreSQL: what the reading tasks witnessed, apart from the rows they wrote.
+
+Two small tables an attempt, ``b17_a2_visible`` and ``b17_a2_quarantine``. They are logged, unlike the rows:
+evidence that a crash of the database empties could let lost records pass for holes (S113).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.adapters.postgres.database import (
+    STAGING_SCHEMA,
+    connect,
+    drop_staging_tables,
+    handing_over,
+    read_ranges,
+    read_statement,
+    transaction,
+)
+from batchledger.model.balance import WitnessedRange
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.checks import FailedRecord
+from batchledger.model.errors import StagingLostError
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
+from batchledger.model.records.times import RecordTimes
+
+_COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
+_ROWS_AT_ONCE = 1_000
+
+
+def visible_table(attempt: Attempt) -> sql.Identifier:
+    """The table of the offset ranges that Kafka returned to this attempt."""
+    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_visible")
+
+
+def quarantine_table(attempt: Attempt) -> sql.Identifier:
+    """The table of the records that this attempt could not decode."""
+    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_quarantine")
+
+
+@dataclass(frozen=True)
+class PostgresEvidenceWriter:
+    """See the port. Holds only text, so that it can be pickled to executors."""
+
+    dsn: str = field(repr=False)
+    visible: str
+    quarantine: str
+
+    @contextmanager
+    def open(self, reader: int) -> Iterator["PostgresTestimony"]:
+        """See the port. A task that sets nothing aside opens no connection before its end."""
+        with handing_over(f"the evidence in {self.quarantine}", "a record"), ExitStack() as stack:
+            yield PostgresTestimony(self, reader, stack)
+
+
+@dataclass
+class PostgresTestimony:
+    """See the port. One transaction; ``stack`` ends it."""
+
+    writer: PostgresEvidenceWriter
+    reader: int
+    stack: ExitStack
+
+    def set_aside(self, records: pa.RecordBatch) -> None:
+        """See the port."""
+        with self._cursor.copy(f"copy {self.writer.quarantine} ({_COLUMNS}) from stdin") as copy:
+            for row in _as_rows(records):
+                copy.write_row(tuple(row.values()))
+
+    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+        """See the port."""
+        table = self.writer.visible
+        with self._cursor.copy(f"copy {table} (reader) from stdin") as copy:
+            copy.write_row((self.reader,))
+        for column, ranges in (("offsets", visible), ("tombstones", tombstones)):
+            if not ranges:
+                continue
+            with self._cursor.copy(f"copy {table} (topic, partition, {column}) from stdin") as copy:
+                for each in ranges:
+                    copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
+
+    @cached_property
+    def _cursor(self) -> psycopg.Cursor[Any]:
+        # Between two records that are set aside a task may read for hours.
+        connection = self.stack.enter_context(connect(self.writer.dsn, idle_in_transaction_session_timeout="0"))
+        return self.stack.enter_context(connection.cursor())
+
+
+@dataclass(frozen=True)
+class PostgresEvidence:
+    """See the port."""
+
+    dsn: str = field(repr=False)
+
+    def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
+        """See the port."""
+        visible, quarantine = visible_table(attempt), quarantine_table(attempt)
+        with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                sql.SQL(
+                    "create table {} (reader int, topic text, partition int, offsets int8range, tombstones int8range)"
+                ).format(visible)
+            )
+            cursor.execute(
+                sql.SQL(
+                    'create table {} (topic text, partition int, "offset" bigint, timestamp_ms bigint, '
+                    "key bytea, value bytea, headers text, error text, checks text[])"
+                ).format(quarantine)
+            )
+        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string())
+
+    def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
+        """See the port."""
+        with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
+            cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
+            return [
+                WitnessedRange(
+                    OffsetRange(TopicPartition(topic, partition), start, until),
+                    visible,
+                    quarantined,
+                    tombstones,
+                    RecordTimes(*times),
+                )
+                for topic, partition, start, until, visible, quarantined, tombstones, *times in cursor.fetchall()
+            ]
+
+    def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
+        """See the port."""
+        with transaction(self.dsn, f"summarise what would be quarantined of {attempt.batch.label}") as cursor:
+            cursor.execute(_about("summarise_staged_quarantine", attempt))
+            return summarise(
+                [
+                    ErrorKind(error, records, OffsetRange(TopicPartition(topic, partition), offset, offset + 1))
+                    for error, records, topic, partition, offset in cursor
+                ]
+            )
+
+    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
+            count = sql.SQL("select count(distinct reader) from {} where reader >= %s")
+            cursor.execute(count.format(visible_table(attempt)), [first_reader])
+            return int(cursor.fetchall()[0][0])
+
+    def count_seen(self, attempt: Attempt) -> int:
+        """See the port."""
+        try:
+            with transaction(self.dsn, f"count what was read of {attempt.batch.label}") as cursor:
+                cursor.execute(_about("count_seen", attempt))
+                return int(cursor.fetchall()[0][0])
+        except StagingLostError:
+            return 0
+
+    def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
+        """See the port."""
+        with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
+            cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
+            return read_ranges(cursor)
+
+    def read_quarantine(self, batch: Batch) -> pa.Table:
+        """See the port."""
+        with transaction(self.dsn, f"read the quarantine of {batch.label}") as cursor:
+            cursor.execute(read_statement(__package__, "read_quarantine"), {"batch_id": batch.batch_id})
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(QUARANTINE_SCHEMA)
+        return pa.table(columns, schema=QUARANTINE_SCHEMA)
+
+    def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
+        """See the port."""
+        failed_by_place = {(each.partition.topic, each.partition.partition, each.offset): each for each in failed}
+        places = records.select(["topic", "partition", "offset"]).to_pydict()
+        missing = failed_by_place.keys() - set(zip(*places.values(), strict=True))
+        if missing:
+            return merge_ranges(failed_by_place[each].range for each in missing)
+        with transaction(self.dsn, f"set records of {attempt.batch.label} aside", attempt) as cursor:
+            # Otherwise a twin could insert the same at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(quarantine_table(attempt)))
+            cursor.execute(
+                sql.SQL("create temporary table batchledger_aside (like {}) on commit drop").format(
+                    quarantine_table(attempt)
+                )
+            )
+            with cursor.copy(f"copy batchledger_aside ({_COLUMNS}, checks) from stdin") as copy:
+                for row in _as_rows(records):
+                    each = failed_by_place.pop((row["topic"], row["partition"], row["offset"]), None)
+                    if each is not None:
+                        copy.write_row((*(row | {"error": each.reason}).values(), list(each.checks)))
+            cursor.execute("analyze batchledger_aside")
+            cursor.execute(_about("insert_set_aside", attempt))
+        return ()
+
+    def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
+        """See the port."""
+        with transaction(self.dsn, f"list what was set aside of {attempt.batch.label}") as cursor:
+            cursor.execute(
+                sql.SQL(
+                    'select topic, partition, "offset", checks from {} where checks is not null '
+                    'order by topic, partition, "offset"'
+                ).format(quarantine_table(attempt))
+            )
+            return [
+                FailedRecord(TopicPartition(topic, partition), offset, tuple(checks))
+                for topic, partition, offset, checks in cursor
+            ]
+
+    def drop(self, attempt: Attempt) -> None:
+        """See the port."""
+        drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
+
+
+def _as_rows(records: pa.Table | pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the records a few at a time, because all of them may take hundreds of megabytes."""
+    for start in range(0, records.num_rows, _ROWS_AT_ONCE):
+        yield from records.slice(start, _ROWS_AT_ONCE).to_pylist()
+
+
+def _about(name: str, attempt: Attempt) -> sql.Composed:
+    return sql.SQL(read_statement(__package__, name).decode()).format(
+        visible=visible_table(attempt), quarantine=quarantine_table(attempt)
+    )

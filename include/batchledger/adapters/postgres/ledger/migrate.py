@@ -1,0 +1,48 @@
+"""Bring the ledger's schema up to date. Numbered SQL migrations, run by Alembic; harmless to repeat or to race."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+
+from batchledger.adapters.postgres.database import translate_errors
+from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions, newer_schema
+
+
+def migrate(dsn: str) -> tuple[str | None, str | None]:
+    """Apply every migration that is missing, in one transaction; return the revisions before and after.
+
+    Raises ServiceUnavailableError when the database does not answer, and ConfigurationError when a newer version of
+    this code has migrated it already: there is no way back (S19).
+    """
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with translate_errors("migrate the ledger"), _without_wrapping():
+        engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
+        )
+        with engine.begin() as connection:
+            before = _revision(connection)
+            if before is not None and before not in known_revisions():
+                raise newer_schema(before)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            return before, _revision(connection)
+
+
+@contextmanager
+def _without_wrapping() -> Iterator[None]:
+    """Let psycopg's own errors through SQLAlchemy."""
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        raise (error.orig or error) from None
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    options = {"version_table_schema": "batchledger", "version_table": "migration"}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()

@@ -1,0 +1,237 @@
+"""What a page over many pipelines, and the picture of one, ask of the ledger. Reads only.
+
+A few statements, whatever the number of pipelines; what depends on the length of a history is said where it does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.rows import class_row
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
+from batchledger.adapters.postgres.ledger.rows import load_quarantine_contents
+from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
+from batchledger.model.batch import BatchState, DecisionRecord, Position, Step, StepFailure, TopicIdentity
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.records.quarantine import NOTHING
+from batchledger.monitoring.health import Book, CurrentBatch
+
+HOURS_SHOWN = 24
+# Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
+_COMMITTED_WITHIN = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The newest batch of a pipeline, whichever its lane."""
+
+    pipeline: str
+    batch_id: int
+    state: str
+    planned_at: datetime
+    published_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """What became visible of a pipeline: rows of this day (UTC), and of each of the last ``HOURS_SHOWN`` hours.
+
+    The hours are the oldest first; the last one is not over. Rows that a replay has published again count again.
+    """
+
+    rows_today: int
+    rows_by_hour: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What published batches hold of each partition in an epoch, read at a moment; the ranges are merged.
+
+    ``next_offset_by_partition`` are the positions of that moment: what they have passed, and no batch holds, is a gap.
+    A position that was read at another moment may have passed what was published in between.
+    """
+
+    epoch: int
+    newest: datetime | None
+    ranges_by_partition: Mapping[TopicPartition, Sequence[OffsetRange]]
+    next_offset_by_partition: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedOffsets:
+    """How many offsets of a frame are in quarantine, and which; of very many only some, spread over the frame."""
+
+    count: int
+    ranges: Sequence[OffsetRange]
+
+
+def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
+    """Return what the ledger has of each of the pipelines; an empty book for one that it does not know.
+
+    ``is_at_work`` says here only that the newest attempt has not ended: of a killed run the ledger does not know.
+    """
+    with transaction(dsn, "look at all pipelines") as cursor:
+        cursor.execute(read_statement(__package__, "list_pauses"), [list(pipelines)])
+        pauses = {row[2]: DecisionRecord(*row) for row in cursor}
+        cursor.execute(read_statement(__package__, "list_attempts_at_work"), [list(pipelines)])
+        open_batches = {
+            name: CurrentBatch(
+                batch_id,
+                f"batch {batch_id} of {name}",
+                BatchState(state),
+                None if step is None else StepFailure(Step(step), error),
+                run,
+                is_at_work,
+            )
+            for name, batch_id, state, run, is_at_work, step, error in cursor
+        }
+        cursor.execute(
+            "select pipeline, topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, "
+            "held_back_since, rewound_to from batchledger.position where pipeline = any(%s)",
+            [list(pipelines)],
+        )
+        positions: dict[str, list[Position]] = {name: [] for name in pipelines}
+        for name, topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor:
+            where, identity = TopicPartition(topic, partition), TopicIdentity(cluster, topic_id)
+            positions[name].append(Position(where, origin, next_offset, identity, *rest))
+        quarantine = load_quarantine_contents(cursor, pipelines)
+    return {
+        name: Book(
+            tuple(sorted(found, key=lambda each: each.partition)),
+            open_batches.get(name),
+            pauses.get(name),
+            quarantine.get(name, NOTHING),
+        )
+        for name, found in positions.items()
+    }
+
+
+def list_waiting_replays(dsn: str, pipelines: Sequence[str]) -> dict[str, list[int]]:
+    """Return the blocked replays, which wait for a person, by pipeline; the oldest first."""
+    found: dict[str, list[int]] = {}
+    with transaction(dsn, "look for blocked replays") as cursor:
+        cursor.execute(
+            # What is not final is what the index of open replays holds.
+            "select pipeline, batch_id from batchledger.batch where pipeline = any(%s) and lane = 'replay' "
+            "and state not in ('published', 'discarded') and state = 'blocked' and not is_dry_run order by batch_id",
+            [list(pipelines)],
+        )
+        for name, batch_id in cursor:
+            found.setdefault(name, []).append(batch_id)
+    return found
+
+
+def load_last_batches(dsn: str, pipelines: Sequence[str]) -> dict[str, LastBatch]:
+    """Return the newest batch of each pipeline that has one."""
+    with transaction(dsn, "look at the newest batches") as cursor:
+        rows = cursor.connection.cursor(row_factory=class_row(LastBatch))
+        rows.execute(read_statement(__package__, "list_last_batches"), [list(pipelines)])
+        return {each.pipeline: each for each in rows}
+
+
+def load_volumes(dsn: str, pipelines: Sequence[str], now: datetime) -> dict[str, Volume]:
+    """Return how much each pipeline has published lately; its cost grows with the batches of a day."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS_SHOWN - 1)
+    by_hour = {name: [0] * HOURS_SHOWN for name in pipelines}
+    rows_today = dict.fromkeys(pipelines, 0)
+    with transaction(dsn, "add up what was published lately") as cursor:
+        cursor.execute(
+            "select pipeline, date_bin('1 hour', published_at, %(first)s), coalesce(sum(published_rows), 0)::bigint "
+            "from batchledger.batch where pipeline = any(%(names)s) and state = 'published' "
+            "and published_at >= %(first)s group by 1, 2",
+            {"names": list(pipelines), "first": first},
+        )
+        for name, hour, count in cursor:
+            index = min(int((hour - first) / timedelta(hours=1)), HOURS_SHOWN - 1)
+            by_hour[name][index] += count
+            rows_today[name] += count if hour >= today else 0
+    return {name: Volume(rows_today[name], tuple(by_hour[name])) for name in pipelines}
+
+
+def load_held(dsn: str, pipeline: str, before: Held | None) -> Held:
+    """Return what published batches hold, adding what is new to what was read ``before``.
+
+    The first time this reads the whole history: 1.5 s for a million ranges. What is held only grows within an epoch,
+    because a replay takes over what another batch held; only a rewind may empty the table.
+    """
+    with snapshot(dsn, f"read what is published of {pipeline}") as cursor:
+        cursor.execute(
+            "select epoch, (select max(published_at) from batchledger.batch where pipeline = name "
+            "and state = 'published') from batchledger.pipeline where name = %s",
+            [pipeline],
+        )
+        epoch, newest = next(iter(cursor), (0, None))
+        known = before if before is not None and before.epoch == epoch else None
+        since = known.newest - _COMMITTED_WITHIN if known and known.newest else None
+        statement = "list_held" if since is None else "list_held_since"
+        cursor.execute(read_statement(__package__, statement), {"pipeline": pipeline, "since": since})
+        ranges = read_ranges(cursor)
+        cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
+        next_offsets = {TopicPartition(topic, partition): offset for topic, partition, offset in cursor}
+    by_partition = dict(known.ranges_by_partition) if known else {}
+    added: dict[TopicPartition, list[OffsetRange]] = {}
+    for each in ranges:
+        added.setdefault(each.partition, []).append(each)
+    for partition, new in added.items():
+        by_partition[partition] = merge_ranges([*by_partition.get(partition, ()), *new])
+    return Held(epoch, newest, by_partition, next_offsets)
+
+
+def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
+    """Return what people have given up: accepted losses, skips, and what a rewind has emptied the table of for good."""
+    with transaction(dsn, f"look what was given up of {pipeline}") as cursor:
+        cursor.execute(read_statement(__package__, "list_given_up"), {"pipeline": pipeline})
+        held = read_ranges(cursor)
+        cursor.execute(
+            "select jsonb_array_elements_text(after -> 'given_up') from batchledger.decision "
+            "where pipeline = %s and kind = 'rewind' and after ? 'given_up'",
+            [pipeline],
+        )
+        return [*held, *(OffsetRange.parse(text) for (text,) in cursor)]
+
+
+def find_quarantined(
+    dsn: str, pipeline: str, frames: Sequence[OffsetRange], columns: int
+) -> dict[TopicPartition, QuarantinedOffsets]:
+    """Return what of each frame is in quarantine; one statement for all frames, of which each has its own partition.
+
+    Above ``columns`` records, one of each of as many parts of the frame stands for all of that part.
+    """
+    if not frames:
+        return {}
+    found: dict[TopicPartition, tuple[int, list[OffsetRange]]] = {}
+    with transaction(dsn, f"look into the quarantine of {pipeline}") as cursor:
+        parameters = {"pipeline": pipeline, "columns": columns, **ranges_as_arrays(frames)}
+        cursor.execute(read_statement(__package__, "find_quarantined_offsets"), parameters)
+        for topic, number, count, start, until in cursor:
+            partition = TopicPartition(topic, number)
+            found.setdefault(partition, (count, []))[1].append(OffsetRange(partition, start, until))
+    return {partition: QuarantinedOffsets(count, ranges) for partition, (count, ranges) in found.items()}
+
+
+def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> list[tuple[int, OffsetRange]] | None:
+    """Return the batches that hold offsets of a frame, with these offsets, in their order; None for over ``limit``."""
+    with transaction(dsn, f"look who holds {frame}") as cursor:
+        # Otherwise it would look at all of them before it takes the first.
+        cursor.execute("set local enable_bitmapscan = off")
+        parameters: dict[str, Any] = {
+            "pipeline": pipeline,
+            "topic": frame.partition.topic,
+            "partition": frame.partition.partition,
+            "start": frame.start,
+            "until": frame.until,
+            "limit": limit + 1,
+        }
+        cursor.execute(read_statement(__package__, "list_holders"), parameters)
+        found = [(batch_id, OffsetRange(frame.partition, start, until)) for batch_id, start, until in cursor]
+        return found if len(found) <= limit else None
+
+
+def find_batch_of_run(dsn: str, pipeline: str, run: str) -> int | None:
+    """Return the batch that a run has worked on last; None when it had none."""
+    with transaction(dsn, f"look for the batch of run {run}") as cursor:
+        cursor.execute(read_statement(__package__, "find_batch_of_run"), {"pipeline": pipeline, "run": run})
+        return next((None if batch_id is None else int(batch_id) for (batch_id,) in cursor), None)

@@ -1,0 +1,166 @@
+"""Who is at work on a batch, as PostgreSQL knows it.
+
+A session advisory lock dies with its process. A paused process keeps its session, so there is a sign of life, too.
+
+The process holds a number of its own, never that of the batch: a lock that stays behind, as one does behind a pool that
+hands connections on after each transaction, is in nobody's way. There the sign of life alone says who has died. Needs
+no right beyond those on the ledger's tables.
+"""
+
+import getpass
+import logging
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import Any
+
+import psycopg
+
+from batchledger.adapters.postgres.database import Connection, read_statement, session_options, translate_errors
+from batchledger.adapters.postgres.ledger.rows import Cursor
+from batchledger.adapters.postgres.ledger.schema import require_known_schema, transaction
+from batchledger.model.presence import Patience, Presence
+
+logger = logging.getLogger(__name__)
+
+LEAVE_WITHIN_SECONDS = 2.0
+
+_SESSION = {
+    # A machine that is lost does not close its connections: the server finds out within half a minute.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    # It may be silent for as long as it likes between two signs of life.
+    "idle_session_timeout": "0",
+}
+
+
+@dataclass(frozen=True)
+class PostgresPresences:
+    """The presences in the database that ``dsn`` (a libpq connection string) names."""
+
+    dsn: str = field(repr=False)
+
+    def find(self, batch_id: int) -> Presence | None:
+        """See the port."""
+        with transaction(self.dsn, f"look who is at work on batch {batch_id}") as cursor:
+            return _find(cursor, batch_id)
+
+    @contextmanager
+    def hold(self, batch_id: int, run: str, patience: Patience) -> Iterator[Presence | None]:
+        """See the port."""
+        require_known_schema(self.dsn)
+        with closing(_Holder(self.dsn, batch_id, run)) as holder:
+            other = holder.begin(patience)
+            if other is not None:
+                holder.close()
+                yield other
+                return
+            over = Event()
+            thread = Thread(
+                target=holder.beat_until, args=(over, patience.beat_seconds), name=f"at work on {batch_id}", daemon=True
+            )
+            thread.start()
+            has_ended_well = False
+            try:
+                yield None
+                has_ended_well = True
+            finally:
+                over.set()
+                thread.join(LEAVE_WITHIN_SECONDS)
+                holder.end(has_ended_well)
+
+
+@dataclass
+class _Holder:
+    """One process that is present at one batch, with a connection for nothing else."""
+
+    dsn: str = field(repr=False)
+    batch_id: int
+    run: str
+    number: int = field(default_factory=lambda: secrets.randbits(63))
+    connection: Connection | None = field(default=None, repr=False)
+    turn: Lock = field(default_factory=Lock, repr=False)
+    is_over: bool = False
+
+    def begin(self, patience: Patience) -> Presence | None:
+        """Be present from now on; where another run is, return that one."""
+        with translate_errors(f"be at work on batch {self.batch_id}"):
+            connection = self._connect()
+            with connection.transaction(), connection.cursor() as cursor:
+                # One after the other; each of them holds its number before others can see it.
+                name = f"batchledger presence at batch {self.batch_id}"
+                cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+                found = _find(cursor, self.batch_id)
+                if found is not None and found.run != self.run and found.lasts(patience):
+                    return found
+                cursor.execute(read_statement(__package__, "store_presence"), self._parameters(worker=_worker()))
+        return None
+
+    def beat_until(self, over: Event, seconds: float) -> None:
+        """Give a sign of life each so many seconds; what hinders one of them is left to the next."""
+        while not over.wait(seconds):
+            with self.turn:
+                try:
+                    self._execute("beat_presence")
+                except psycopg.Error as error:
+                    logger.debug("no sign of life at batch %d: %s", self.batch_id, error)
+
+    def end(self, has_ended_well: bool) -> None:
+        """Hand the batch on to the run's next step, or leave it to everybody."""
+        # A sign of life that does not come back must not hold the step up.
+        if not self.turn.acquire(timeout=LEAVE_WITHIN_SECONDS):
+            return
+        try:
+            self._execute("end_presence", has_ended_well=has_ended_well)
+        except psycopg.Error as error:
+            # Its session is gone, so others see it as one that has died.
+            logger.debug("the end of the work on batch %d was not stored: %s", self.batch_id, error)
+        finally:
+            self.turn.release()
+
+    def close(self) -> None:
+        """Give the lock back with the session; a sign of life that still waits for one opens none for good."""
+        self.is_over = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    def _connect(self) -> Connection:
+        """Open the connection and hold the number on it."""
+        self._disconnect()
+        options = session_options(**_SESSION)
+        connection = psycopg.connect(self.dsn, options=options, autocommit=True, prepare_threshold=None)
+        connection.execute("select pg_advisory_lock(%s)", [self.number])
+        self.connection = connection
+        if self.is_over:
+            self._disconnect()
+        return connection
+
+    def _execute(self, name: str, **more: Any) -> None:
+        connection = self.connection
+        if connection is None or connection.closed:
+            connection = self._connect()
+        connection.execute(read_statement(__package__, name), self._parameters(**more))
+
+    def _parameters(self, **more: Any) -> dict[str, Any]:
+        return {"batch_id": self.batch_id, "run": self.run, "holder": self.number, **more}
+
+
+def _find(cursor: Cursor, batch_id: int) -> Presence | None:
+    cursor.execute(read_statement(__package__, "find_presence"), {"batch_id": batch_id})
+    row = cursor.fetchone()
+    return None if row is None else Presence(*row)
+
+
+def _worker() -> str:
+    """The user and the machine of this process; in a container a user need not have a name."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        return socket.gethostname()

@@ -1,0 +1,309 @@
+"""The publishing transaction of one attempt (I3): positions, quarantine and state in one connection with the rows."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import (
+    commit,
+    held_as_arrays,
+    read_held,
+    read_statement,
+    translate_errors,
+    use_connection,
+)
+from batchledger.adapters.postgres.ledger.evidence import quarantine_table
+from batchledger.adapters.postgres.ledger.rows import (
+    await_publications,
+    find_quarantined,
+    has_rows,
+    insert_decision,
+    load_batch,
+    lock_pipeline,
+    read_target,
+    require_none_committing,
+)
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    HeldRange,
+    Lane,
+    QuarantinedRecord,
+    Target,
+)
+from batchledger.model.effects import discarding
+from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.refusals import (
+    fenced_by,
+    never_published,
+    outcome_pending,
+    position_conflict,
+    stage_again,
+    target_changed,
+)
+
+
+@dataclass(frozen=True)
+class PostgresTargetAccess:
+    """See the port. The pipeline is locked until the transaction ends."""
+
+    connection: psycopg.Connection[Any]
+    pipeline: str
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        pipeline = self.pipeline
+        with self.connection.cursor() as cursor:
+            try:
+                cursor.execute(
+                    "update batchledger.pipeline set target = %(name)s, target_identity = %(identity)s "
+                    "where name = %(pipeline)s and coalesce(target_identity, %(identity)s) = %(identity)s",
+                    {"name": name, "identity": identity, "pipeline": pipeline},
+                )
+            except psycopg.errors.UniqueViolation as error:
+                raise TargetChangedError(
+                    f"{name} belongs to another pipeline; {pipeline} published nothing. Name a target of its own in "
+                    "the section sink of its file.",
+                    pipeline=pipeline,
+                ) from error
+            if cursor.rowcount == 1:
+                return
+            # One that has published nothing takes any.
+            earlier = read_target(cursor, pipeline) or Target("nothing", "none")
+        raise target_changed(pipeline, earlier, name, identity)
+
+    def forget_target(self) -> None:
+        """See the port."""
+        query = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
+        self.connection.execute(query, [self.pipeline])
+
+
+@dataclass(frozen=True)
+class PostgresPublication:
+    """See the port. The pipeline and the batch are locked until the transaction ends."""
+
+    connection: psycopg.Connection[Any]
+    attempt: Attempt
+
+    @property
+    def accepted_rows(self) -> int:
+        """See the port."""
+        return self._sum("accepted")
+
+    @property
+    def duplicate_rows(self) -> int:
+        """See the port."""
+        return self._sum("duplicates")
+
+    def confirm_target(self, name: str, identity: str) -> None:
+        """See the port."""
+        PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(name, identity)
+
+    def advance_positions(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            with self.connection.transaction() as savepoint:
+                cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch.batch_id})
+                if cursor.rowcount == len(batch.ranges):
+                    return
+                raise psycopg.Rollback(savepoint)
+            cursor.execute(read_statement(__package__, "find_moved_positions"), {"batch_id": batch.batch_id})
+            found = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
+        raise position_conflict(batch, found)
+
+    def find_replaced(self) -> Sequence[HeldRange]:
+        """See the port."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": self.attempt.batch.batch_id})
+            return read_held(cursor)
+
+    def find_quarantined(self) -> Sequence[QuarantinedRecord]:
+        """See the port."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            return find_quarantined(cursor, batch.pipeline, batch.ranges)
+
+    def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        parameters = {
+            "pipeline": batch.pipeline,
+            "batch_id": batch.batch_id,
+            "rows": list(removed_rows),
+            **held_as_arrays(replaced),
+        }
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "release_held"), parameters)
+            cursor.execute(read_statement(__package__, "record_replacement"), parameters)
+            cursor.execute(
+                "update batchledger.batch set rows_published_at = null where batch_id = %s", [batch.batch_id]
+            )
+
+    @property
+    def holds_all_ranges(self) -> bool:
+        """See the port."""
+        query = "select bool_and(held = int8multirange(offsets)) from batchledger.batch_range where batch_id = %s"
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, [self.attempt.batch.batch_id])
+            return bool(cursor.fetchall()[0][0])
+
+    def publish_quarantine(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        expected = self._sum("quarantined")
+        query = sql.SQL(read_statement(__package__, "publish_quarantine").decode()).format(
+            quarantine=quarantine_table(self.attempt)
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
+            if cursor.rowcount != expected:
+                raise StagingLostError(
+                    f"{batch.label}: the audit accounted for {expected} quarantined records, staging holds "
+                    f"{cursor.rowcount}. Nothing was published; {stage_again(batch)}.",
+                    batch_id=batch.batch_id,
+                )
+
+    @property
+    def has_rows(self) -> bool:
+        """See the port."""
+        with self.connection.cursor() as cursor:
+            return has_rows(cursor, self.attempt.batch.batch_id)
+
+    def mark_rows(self) -> None:
+        """See the port."""
+        self.connection.execute(
+            "update batchledger.batch set rows_published_at = clock_timestamp() where batch_id = %s",
+            [self.attempt.batch.batch_id],
+        )
+
+    def announce(self, ends: Sequence[int] = ()) -> None:
+        """See the port."""
+        self.connection.execute(
+            "update batchledger.batch set state = 'committing', "
+            "announced_ends = coalesce(announced_ends, %s::bigint[]) where batch_id = %s",
+            [list(ends) or None, self.attempt.batch.batch_id],
+        )
+
+    def revoke(self) -> None:
+        """See the port."""
+        attempt = self.attempt
+        parameters = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number, "run": attempt.run}
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "revoke_commit"), parameters)
+            if cursor.rowcount != 1:
+                raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
+
+    def mark_published(self) -> None:
+        """See the port."""
+        batch = self.attempt.batch
+        if batch.is_dry_run:
+            raise never_published(batch)
+        with self.connection.cursor() as cursor:
+            try:
+                cursor.execute(
+                    read_statement(__package__, "hold_ranges"),
+                    {"is_live": batch.lane is Lane.LIVE, "batch_id": batch.batch_id},
+                )
+            except psycopg.errors.ExclusionViolation as error:
+                raise PositionConflictError(
+                    f"{batch.label} overlaps offsets that are published already: {error.diag.message_detail}. The "
+                    "database refused it; nothing was changed.",
+                    batch_id=batch.batch_id,
+                ) from error
+            except psycopg.errors.CheckViolation as error:
+                raise BatchBlockedError(
+                    f"the balance of {batch.label} is not closed: {error.diag.message_detail}. The "
+                    "database refused it; nothing was changed.",
+                    batch_id=batch.batch_id,
+                ) from error
+            cursor.execute(
+                "update batchledger.batch set state = 'published', published_at = clock_timestamp(), "
+                "published_rows = %s where batch_id = %s",
+                [self.accepted_rows, batch.batch_id],
+            )
+            end_attempt(cursor, self.attempt, "published")
+
+    def _sum(self, line: str) -> int:
+        query = sql.SQL("select coalesce(sum({}), 0)::bigint from batchledger.batch_range where batch_id = %s")
+        with self.connection.cursor() as cursor:
+            cursor.execute(query.format(sql.Identifier(line)), [self.attempt.batch.batch_id])
+            return int(cursor.fetchall()[0][0])
+
+
+def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:
+    """Record how an attempt ended, unless it had ended before; publishing ends it in any case.
+
+    The error of a failed step stays only if the attempt was superseded.
+    """
+    cursor.execute(
+        "update batchledger.attempt set ended_at = clock_timestamp(), outcome = %(outcome)s "
+        "where batch_id = %(batch_id)s and number = %(number)s and (outcome is null or %(outcome)s = 'published')",
+        {"outcome": outcome, "batch_id": attempt.batch.batch_id, "number": attempt.number},
+    )
+    if cursor.rowcount == 1 and outcome != "fenced":
+        forget_failure(cursor, attempt)
+
+
+def forget_failure(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    """Take the error of a step from its attempt, which has gone on since."""
+    cursor.execute(
+        "update batchledger.attempt set error = null, failed_step = null where batch_id = %s and number = %s",
+        [attempt.batch.batch_id, attempt.number],
+    )
+
+
+def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision) -> DecisionRecord:
+    """Close a batch that is locked and open, end its attempt, and record who decided it and why.
+
+    Raises OutcomePendingError.
+    """
+    if batch.state is BatchState.COMMITTING:
+        raise outcome_pending(batch)
+    cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
+    end_attempt(cursor, Attempt(batch, batch.attempt, ""), "fenced")
+    return insert_decision(cursor, batch, DecisionKind.DISCARD, decision, discarding(batch))
+
+
+@contextmanager
+def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterator[PostgresPublication]:
+    """Open the publishing transaction of an attempt that is in the ``expected`` state; see the Ledger port."""
+    with translate_errors(f"publish {attempt.batch.label}", attempt), use_connection(dsn) as connection:
+        cursor = connection.cursor()
+        _queue_for_publishing(cursor, attempt.batch)
+        cursor.execute(
+            "select attempt, state from batchledger.batch where batch_id = %s for update", [attempt.batch.batch_id]
+        )
+        # Its ranges never change, so they are not read again.
+        if cursor.fetchone() != (attempt.number, expected):
+            found = load_batch(cursor, attempt.batch.batch_id)
+            if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
+                raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
+            raise fenced_by(found, attempt)
+        require_none_committing(cursor, attempt.batch.pipeline, attempt.batch.batch_id)
+        yield PostgresPublication(connection, attempt)
+        commit(connection, f"publish {attempt.batch.label}")
+
+
+def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
+    """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
+
+    Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
+    are handed on in the order of asking; a row goes to whoever asks first once it is free.
+    """
+    await_publications(cursor)
+    # The statement of a killed process would run to its end, and the run that takes over would wait for its locks.
+    cursor.execute("select set_config('client_connection_check_interval', '1s', true) where version() ~* 'linux'")
+    for line in ("replay", "publication") if batch.lane is Lane.REPLAY else ("publication",):
+        name = f"batchledger {line} of {batch.pipeline}"
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+    lock_pipeline(cursor, batch.pipeline)

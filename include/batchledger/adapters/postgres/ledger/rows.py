@@ -1,0 +1,297 @@
+"""What the transactions of the ledger have in common: its rows, read and written within a cursor's transaction.
+
+The lock of the pipeline's row comes first, that of a batch's row second, wherever both are taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
+from batchledger.model.balance import Balance
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    DeliveryMode,
+    Lane,
+    Position,
+    QuarantinedRecord,
+    RecordOrigin,
+    Target,
+    TopicIdentity,
+)
+from batchledger.model.checks import CheckResult, OnFailure, Outcome, Severity, Suite
+from batchledger.model.effects import Effect
+from batchledger.model.errors import PlanOvertakenError, UnknownBatchError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.quarantine import KINDS_SHOWN, ErrorKind, QuarantineContent
+from batchledger.model.records.times import RecordTimes
+from batchledger.model.refusals import outcome_pending
+from batchledger.planning.live import Plan
+
+Cursor = psycopg.Cursor[Any]
+
+# A publication holds the pipeline to its end, and a replay is one, however large. That of a process which is paused
+# ends by itself: database.connect bounds idle transactions.
+_PUBLICATIONS_END_WITHIN = "10min"
+
+
+def await_publications(cursor: Cursor) -> None:
+    """Let the transaction wait for its locks as long as a publication may take."""
+    cursor.execute("select set_config('lock_timeout', %s, true)", [_PUBLICATIONS_END_WITHIN])
+
+
+def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
+    """Lock the pipeline's row until the transaction ends, and create it first if need be. Waits for publications."""
+    await_publications(cursor)
+    cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
+    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
+
+
+def read_target(cursor: Cursor, pipeline: str) -> Target | None:
+    """Return what the pipeline has published to; None when it has published nothing."""
+    cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
+    return next((Target(name, identity) for name, identity in cursor if identity is not None), None)
+
+
+def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
+    """Return the positions of a pipeline."""
+    cursor.execute(
+        "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since, "
+        "rewound_to "
+        "from batchledger.position where pipeline = %s order by topic, partition",
+        [pipeline],
+    )
+    return [
+        Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
+        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor.fetchall()
+    ]
+
+
+def insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position]) -> None:
+    """Store first positions; those that are there stay as they are."""
+    parameters = {
+        "pipeline": pipeline,
+        "topics": [each.partition.topic for each in positions],
+        "partitions": [each.partition.partition for each in positions],
+        "starts": [each.origin_offset for each in positions],
+        "clusters": [each.identity.cluster_id for each in positions],
+        "topic_ids": [each.identity.topic_id for each in positions],
+    }
+    cursor.execute(read_statement(__package__, "insert_positions"), parameters)
+
+
+def load_batch(cursor: Cursor, batch_id: int) -> Batch:
+    """Return one batch. Raises UnknownBatchError."""
+    batch = find_batch(cursor, batch_id=batch_id)
+    if batch is None:
+        raise UnknownBatchError(f"the ledger holds no batch {batch_id}; list them with: batchledger batches PIPELINE")
+    return batch
+
+
+def find_batch(
+    cursor: Cursor, batch_id: int | None = None, pipeline: str | None = None, key: str | None = None
+) -> Batch | None:
+    """Return the batch of that id, the replay of that key, or else the pipeline's open live batch."""
+    wanted = {"batch_id": batch_id, "pipeline": pipeline, "key": key}
+    cursor.execute(read_statement(__package__, "find_batch"), wanted)
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    found_id, name, lane, state, attempt, run, lag_left, planned_at, delivery, origin, is_dry_run, ends = row
+    cursor.execute(
+        "select topic, partition, lower(offsets), upper(offsets) from batchledger.batch_range where batch_id = %s "
+        "order by topic, partition, offsets",
+        [found_id],
+    )
+    return Batch(
+        batch_id=found_id,
+        pipeline=name,
+        lane=Lane(lane),
+        state=BatchState(state),
+        attempt=attempt,
+        attempt_run=run,
+        ranges=tuple(read_ranges(cursor)),
+        lag_left_records=lag_left,
+        planned_at=planned_at,
+        delivery=DeliveryMode(delivery),
+        origin=RecordOrigin(origin),
+        is_dry_run=is_dry_run,
+        announced_ends=None if ends is None else tuple(ends),
+    )
+
+
+def insert_batch(cursor: Cursor, pipeline: str, plan: Plan, run: str, key: str | None = None) -> int:
+    """Store a planned batch without its ranges; return its id."""
+    cursor.execute(
+        "insert into batchledger.batch "
+        "(pipeline, lane, lag_left_records, planned_by, delivery, request_key, origin, is_dry_run) "
+        "values (%s, %s, %s, %s, %s, %s, %s, %s) returning batch_id",
+        [pipeline, plan.lane, plan.lag_left_records, run, plan.delivery, key, plan.origin, plan.is_dry_run],
+    )
+    return int(cursor.fetchall()[0][0])
+
+
+def insert_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
+    """Store ranges of the live lane. Raises PlanOvertakenError when one does not start at the stored position."""
+    parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(ranges)}
+    cursor.execute(read_statement(__package__, "insert_ranges"), parameters)
+    if cursor.rowcount != len(ranges):
+        raise _plan_conflict(cursor, pipeline, ranges)
+
+
+def store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -> None:
+    """Store the accounting of a batch's ranges."""
+    lines = (
+        "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
+        "accepted_loss",
+    )  # fmt: skip
+    arrays = {line: [getattr(each, line) for each in balances] for line in lines}
+    arrays |= times_as_arrays([each.times for each in balances])
+    parameters = {"batch_id": batch_id, **ranges_as_arrays([each.range for each in balances]), **arrays}
+    cursor.execute(read_statement(__package__, "store_balances"), parameters)
+
+
+def times_as_arrays(times: Sequence[RecordTimes | None]) -> dict[str, list[int | None]]:
+    """Return times as the parameters of a statement that unnests them; all three are null where they are unknown."""
+    return {
+        name: [None if each is None else getattr(each, name) for each in times]
+        for name in ("first_ms", "last_ms", "untimed")
+    }
+
+
+def insert_decision(
+    cursor: Cursor, subject: Batch | str, kind: DecisionKind, decision: Decision, effect: Effect | None = None
+) -> DecisionRecord:
+    """Store a decision about a batch, or about the pipeline of that name."""
+    pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
+    parameters = {
+        "pipeline": pipeline,
+        "batch_id": batch_id,
+        "kind": kind,
+        "decided_by": decision.decided_by,
+        "reason": decision.reason,
+        "before": Jsonb(effect.before) if effect else None,
+        "after": Jsonb(effect.after) if effect else None,
+    }
+    cursor.execute(read_statement(__package__, "insert_decision"), parameters)
+    return DecisionRecord(*cursor.fetchall()[0])
+
+
+def list_decisions(
+    cursor: Cursor,
+    *,
+    pipeline: str | None = None,
+    batch_id: int | None = None,
+    kind: DecisionKind | None = None,
+    is_pausing: bool = False,
+    limit: int | None = None,
+) -> list[DecisionRecord]:
+    """Return the decisions that are all of this, the newest first; ``is_pausing``: with which a pipeline is paused."""
+    parameters = {
+        "pipeline": pipeline,
+        "batch_id": batch_id,
+        "kind": kind,
+        "is_pausing": is_pausing,
+        "limit": limit,
+    }
+    cursor.execute(read_statement(__package__, "list_decisions"), parameters)
+    return [DecisionRecord(*row) for row in cursor]
+
+
+def find_pause(cursor: Cursor, pipeline: str) -> DecisionRecord | None:
+    """Return the decision that has paused the pipeline, None when it runs."""
+    return next(iter(list_decisions(cursor, pipeline=pipeline, is_pausing=True)), None)
+
+
+def require_none_committing(cursor: Cursor, pipeline: str, but: int | None = None) -> None:
+    """Raise OutcomePendingError while a batch is committing: what it was audited with has to stay as it is."""
+    cursor.execute(
+        "select batch_id from batchledger.batch where pipeline = %s and state = 'committing' "
+        "and batch_id is distinct from %s",
+        [pipeline, but],
+    )
+    for (batch_id,) in cursor.fetchall():
+        raise outcome_pending(load_batch(cursor, batch_id))
+
+
+def load_checks(cursor: Cursor, batch_id: int, attempt: int | None = None) -> list[CheckResult]:
+    """Return the check results of an attempt, without one of the newest that has some."""
+    cursor.execute(
+        "select name, outcome, detail, observed, severity, suite, validation, on_failure from batchledger.check_result "
+        "where batch_id = %(id)s and attempt = coalesce(%(attempt)s, "
+        "(select max(attempt) from batchledger.check_result where batch_id = %(id)s)) order by suite, name",
+        {"id": batch_id, "attempt": attempt},
+    )
+    return [
+        CheckResult(
+            name, Outcome(outcome), detail, observed, Severity(severity), Suite(suite), validation, OnFailure(policy)
+        )
+        for name, outcome, detail, observed, severity, suite, validation, policy in cursor
+    ]
+
+
+def has_rows(cursor: Cursor, batch_id: int) -> bool:
+    """Whether rows of the batch have been committed."""
+    cursor.execute("select rows_published_at is not null from batchledger.batch where batch_id = %s", [batch_id])
+    return bool(cursor.fetchall()[0][0])
+
+
+def find_quarantined(
+    cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange] | None
+) -> Sequence[QuarantinedRecord]:
+    """Return which records of the ranges are in quarantine, of all offsets when it is None."""
+    asked = ranges_as_arrays(ranges or ())
+    parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
+    cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
+    return [
+        QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
+        for topic, partition, offset, size_bytes in cursor
+    ]
+
+
+def load_quarantine_contents(cursor: Cursor, pipelines: Sequence[str]) -> dict[str, QuarantineContent]:
+    """Return what each of the pipelines has in quarantine; one that has nothing there is left out."""
+    parameters = {"pipelines": list(pipelines), "limit": KINDS_SHOWN}
+    cursor.execute(read_statement(__package__, "list_quarantine_kinds"), parameters)
+    found: dict[str, QuarantineContent] = {}
+    for pipeline, total, kinds, error, records in cursor:
+        shown = found[pipeline].most_frequent if pipeline in found else ()
+        found[pipeline] = QuarantineContent(total, kinds, (*shown, ErrorKind(error, records)))
+    return found
+
+
+def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:
+    cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
+    stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
+    moved = [
+        f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
+        for each in ranges
+        if stored.get(each.partition) != each.start
+    ]
+    return PlanOvertakenError(
+        f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
+        f"meantime; look again with: batchledger plan {pipeline}.",
+        pipeline=pipeline,
+    )
+
+
+def insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
+    """Store the results of one audit."""
+    of_attempt = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number}
+    parameters = [
+        {**of_attempt, **asdict(each), "observed": Jsonb(each.observed), "validation": _as_json(each.validation)}
+        for each in checks
+    ]
+    cursor.executemany(read_statement(__package__, "insert_check_result"), parameters)
+
+
+def _as_json(value: Mapping[str, Any] | None) -> Jsonb | None:
+    return None if value is None else Jsonb(value)

@@ -1,0 +1,73 @@
+"""Which schema of the ledger this code works on, and the refusal of every other one (S19).
+
+A newer version of this code may have given tables and columns another meaning, so an older one must not touch them; an
+older schema lacks what this code writes. The version is looked at once for each process and database.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from batchledger.adapters.postgres import database
+from batchledger.model.errors import ConfigurationError
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+@cache
+def known_revisions() -> tuple[str, ...]:
+    """Return the numbers of the migrations that come with this code, the newest last."""
+    files = (MIGRATIONS / "versions").glob("*.py")
+    return tuple(sorted(found[0] for file in files if (found := re.match(r"\d+", file.name))))
+
+
+@contextmanager
+def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+    """Run one transaction on the ledger. Raises ConfigurationError when its schema is not the one of this code."""
+    require_known_schema(dsn)
+    with database.transaction(dsn, action) as cursor:
+        yield cursor
+
+
+@contextmanager
+def snapshot(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+    """Read the ledger as of one moment. Raises ConfigurationError when its schema is not the one of this code."""
+    require_known_schema(dsn)
+    with database.snapshot(dsn, action) as cursor:
+        yield cursor
+
+
+@cache
+def require_known_schema(dsn: str) -> None:
+    """Refuse to work on a ledger that another version of this code has migrated, or that waits for a migration."""
+    with database.transaction(dsn, "look at the version of the ledger") as cursor:
+        cursor.execute("select version_num from batchledger.migration")
+        found = next((str(revision) for (revision,) in cursor), None)
+    newest = known_revisions()[-1]
+    if found == newest:
+        return
+    if found in known_revisions() or found is None:
+        raise ConfigurationError(
+            f"the ledger is at migration {found}, this version of batchledger needs {newest}. Nothing was read or "
+            "changed; bring it up to date with: batchledger migrate PIPELINE.",
+            expected=newest,
+            found=found,
+        )
+    raise newer_schema(found)
+
+
+def newer_schema(found: str | None) -> ConfigurationError:
+    """Say that a newer version of this code has migrated the ledger."""
+    newest = known_revisions()[-1]
+    return ConfigurationError(
+        f"the ledger is at migration {found}, which this version of batchledger does not know; it knows up to "
+        f"{newest}. A newer version has migrated it. Nothing was read or changed; install that version, or restore the "
+        "ledger from before the migration.",
+        expected=newest,
+        found=found,
+    )

@@ -1,0 +1,97 @@
+"""A shadow of a publication on PostgreSQL: what it would do to the rows of the target, by reading alone.
+
+The rows of a replay's ranges would go, then those of its attempt would come. What is compared are the values as the
+target would hold them, so the rows are cast to its types first, and compared byte by byte: every type can be.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
+from batchledger.model.batch import Attempt
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.records.comparison import ChangedRow, Comparison
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The rows that an attempt would publish, beside a target that exists.
+
+    ``rows``, a table or subquery, are those that the audit accepts; ``row_columns`` are their columns, and ``columns``
+    those of the target, type by name.
+    """
+
+    target: sql.Identifier
+    columns: Mapping[str, str]
+    rows: sql.Composable
+    row_columns: Sequence[str]
+    upsert: PostgresUpsert | None
+
+    def compare(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Comparison:
+        """Return what would become of the rows, with up to ``limit`` that would change. Raises KeyConflictError."""
+        compared = [each for each in self.columns if each in self.row_columns]
+        parameters = {"limit": limit, **ranges_as_arrays(attempt.batch.ranges)}
+        if self.upsert is None:
+            before, after, same_row = self._appended(compared)
+        else:
+            before, after, same_row = self._keyed(cursor, attempt, self.upsert, compared)
+        cursor.execute(
+            read_sql(__package__, "compare_rows").format(
+                before=before, after=after, same_row=same_row, differing=_join(map(_differing, compared))
+            ),
+            parameters,
+        )
+        counts, examples = {}, []
+        for outcome, count, topic, partition, offset, differing in cursor:
+            if outcome is None:
+                examples.append(ChangedRow(TopicPartition(topic, partition), offset, tuple(differing)))
+            else:
+                counts[outcome] = count
+        absent = [each for each in self.columns if each not in (*self.row_columns, BATCH_COLUMN)]
+        return Comparison(**counts, examples=tuple(examples), absent_columns=tuple(absent))
+
+    def _appended(self, compared: Sequence[str]) -> tuple[sql.Composable, sql.Composable, sql.Composable]:
+        before = read_sql(__package__, "select_appended_before").format(columns=_of("t", compared), target=self.target)
+        after = sql.SQL("select {}, true as is_there, 1 as copy from (select * from {}) l").format(
+            self._cast(compared), self.rows
+        )
+        return before, after, _same(("_topic", "_partition", "_offset", "copy"))
+
+    def _keyed(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, upsert: PostgresUpsert, compared: Sequence[str]
+    ) -> tuple[sql.Composable, sql.Composable, sql.Composable]:
+        elsewhere = read_sql(__package__, "select_elsewhere").format(target=self.target)
+        parts = upsert.collapse(cursor, attempt, self.rows, self.row_columns, elsewhere)
+        parts |= {"target": self.target, "elsewhere": elsewhere}
+        before = read_sql(__package__, "select_keyed_before").format(**{**parts, "columns": _of("t", compared)})
+        after = read_sql(__package__, "select_keyed_after").format(**{**parts, "columns": self._cast(compared)})
+        return before, after, _same(upsert.rules.key)
+
+    def _cast(self, compared: Sequence[str]) -> sql.Composed:
+        return _join(
+            sql.SQL(f"l.{{0}}::{self.columns[each]} as {{0}}").format(sql.Identifier(each)) for each in compared
+        )
+
+
+def _differing(column: str) -> sql.Composed:
+    return sql.SQL("case when record_image_ne(row(b.{0}), row(a.{0})) then {1} end").format(
+        sql.Identifier(column), sql.Literal(column)
+    )
+
+
+def _of(table: str, columns: Sequence[str]) -> sql.Composed:
+    return _join(sql.Identifier(table, each) for each in columns)
+
+
+def _same(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(" and ").join(sql.SQL("b.{0} = a.{0}").format(sql.Identifier(each)) for each in columns)
+
+
+def _join(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)

@@ -1,0 +1,446 @@
+"""The Sink port on a table of a data lake: rows are staged in its files, on a branch, and published by one commit.
+
+What has to be judged is decided in the ledger's database, by the statements that decide for a table there. An index of
+the staged rows lies there for it, with where each record comes from and the columns of keys, read back from the branch;
+all columns where checks look at them, or a replay is compared. The publication lays out what the table holds of the
+batch's ranges and keys, applies the batch to that, and lets the lake do what has changed in it.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
+from batchledger.adapters.postgres.sinks.compare import Shadow
+from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
+from batchledger.adapters.postgres.sinks.target_owner import require_own
+from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
+from batchledger.adapters.postgres.staging.left_behind import look_for_left
+from batchledger.adapters.postgres.staging.staging import PostgresStaging, confirming, require_audited
+from batchledger.adapters.postgres.staging.tables import copy_batches, find_aside, rows_table, table_prefix
+from batchledger.adapters.postgres.staging.withdrawal import (
+    WITHDRAWN,
+    count_withdrawn,
+    find_replaced,
+    rows_to_withdraw,
+    withdraw_rows,
+)
+from batchledger.model.balance import TargetCounts
+from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
+from batchledger.model.errors import DecisionRefusedError, StagingError, TargetChangedError
+from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.identifiers import TASK_COLUMN
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.ports import (
+    Change,
+    LakeTable,
+    Publication,
+    RowFileWriter,
+    StagedBranch,
+    StagingWriter,
+    TargetAccess,
+    as_coordinates,
+)
+
+_log = logging.getLogger(__name__)
+
+_READ_BACK = -1
+"""The number of the task whose rows were read back; those that delete a key are in no file."""
+
+
+@dataclass(frozen=True)
+class LakeStagingWriter:
+    """See the port. Rows go to files, which are listed in the ledger's database once they are whole.
+
+    Rows that delete a key are no rows of the table, and go to the index alone.
+    """
+
+    dsn: str = field(repr=False)
+    list_table: str
+    files: RowFileWriter
+    index: StagingWriter
+    index_schema: pa.Schema
+
+    @contextmanager
+    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        """See the port."""
+        with self.index.open(task) as write_index:
+            with self.files.open() as files:
+
+                def write(batch: pa.RecordBatch) -> None:
+                    if DELETED_COLUMN in batch.schema.names:
+                        deletes = pc.fill_null(batch[DELETED_COLUMN], fill_value=False)
+                        if deletes.true_count:
+                            write_index(_select(batch.filter(deletes), self.index_schema))
+                        batch = batch.filter(pc.invert(deletes)).drop_columns([DELETED_COLUMN])
+                    if batch.num_rows:
+                        files.write(batch.select(self.files.schema.names))
+
+                yield write
+            if files.manifest is not None:
+                self._list(task, files.manifest, files.rows)
+
+    def _list(self, task: int, manifest: str, rows: int) -> None:
+        table = sql.Identifier(STAGING_SCHEMA, self.list_table)
+        statement = sql.SQL("insert into {} values (%s, %s, %s)").format(table)
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(statement, [task, manifest, rows])
+
+
+@dataclass(frozen=True)
+class LakeSink(PostgresStaging):
+    """See the port. ``has_checks``: checks look at all columns of the rows."""
+
+    dsn: str = field(repr=False)
+    table: LakeTable
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
+    has_checks: bool = False
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """The table as people write it."""
+        return f"table {self.table.name}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.upsert.key if self.upsert else ()
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """See the base class. The table itself has said so before."""
+
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
+        """See the port. The table is created by the first attempt, and gets columns that it does not have, empty.
+
+        Not by a dry run, which stages, checks and compares those columns only that the table has.
+        """
+        self.require_columns(schema)
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            self._require_same(cursor, attempt)
+        stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
+        files = self.table.prepare(attempt, pa.schema(stored))
+        absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
+        if absent:
+            raise TargetChangedError(
+                f"{self.name} has no column {', '.join(absent)}, by which rows of {attempt.batch.label} are judged. A "
+                "dry run adds none: add it, or let a batch be published first.",
+                table=self.table.name,
+            )
+        new = [each for each in schema.names if each not in (*files.schema.names, DELETED_COLUMN)]
+        if new:
+            _log.warning(
+                "%s has no column %s: a dry run adds none, so it is neither compared nor checked; the batch itself "
+                "would add it",
+                self.name,
+                ", ".join(new),
+            )
+        index_schema = self._index_schema(attempt, schema, files.schema)
+        index = super().open_staging(attempt, index_schema)
+        listed = f"{table_prefix(attempt)}_files"
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            columns = "_task bigint not null, manifest text not null, row_count bigint not null"
+            table = sql.Identifier(STAGING_SCHEMA, listed)
+            cursor.execute(sql.SQL(f"create table {{}} ({columns})").format(table))
+        return LakeStagingWriter(self.dsn, listed, files, index, index_schema)
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """See the port."""
+        super().seal_staging(attempt, accepted_tasks)
+        manifests, rows = self._seal_list(attempt, accepted_tasks)
+        self.table.stage(attempt, manifests)
+        with transaction(self.dsn, f"read the rows of {attempt.batch.label} back", attempt) as cursor:
+            columns = [each for each in self.staged_columns(cursor, attempt) if each != DELETED_COLUMN]
+            found = copy_batches(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
+        if found != rows:
+            raise StagingError(
+                f"{attempt.batch.label} attempt {attempt.number}: tasks wrote {rows} rows to {self.name}, {found} were "
+                "read back. The next attempt writes files of its own.",
+                batch_id=attempt.batch.batch_id,
+            )
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """See the port."""
+        super().drop_staging(attempt)
+        drop_staging_tables(self.dsn, attempt, ("files", "listed"))
+        batch = attempt.batch
+        self.table.drop_branches(
+            {StagedBranch(batch.batch_id, number, batch.planned_at) for number in range(1, attempt.number + 1)}
+        )
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
+        """See the port. What maintenance would do to the files is not known before: a dry run counts branches.
+
+        A table that no pipeline of the ledger has published to is somebody else's, who maintains it himself.
+        """
+        branches = self.table.list_branches()
+        with snapshot(self.dsn, f"look for what is left behind in {self.name}") as cursor:
+            left = look_for_left(cursor, branches)
+            is_own = self._is_published_to(cursor)
+        removals = [Removal(Leftover.BRANCH, self.name, len(left.over))]
+        left_out = []
+        if not is_dry_run:
+            self.table.drop_branches(left.over)
+        if is_dry_run and is_own:
+            left_out.append(
+                f"What Spark would write together and remove in {self.name} is not known before it does so."
+            )
+        elif is_own:
+            done = self.table.maintain(left.unlisted_since)
+            if done is None:
+                left_out.append(
+                    f"{self.name} is not maintained: its pipeline has no Spark Connect server. Let a Spark with "
+                    "Iceberg call rewrite_data_files, expire_snapshots and remove_orphan_files."
+                )
+            removals += [Removal(kind, self.name, count) for kind, count in (done or {}).items()]
+        unknown = [f"b{each.batch_id}_a{each.attempt} of {self.name}" for each in left.unknown]
+        return Housekeeping((), removals, unknown, left_out)
+
+    def find_old_rows(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        """See the base class."""
+        if self._lay_out(cursor, attempt, replaced) is None:
+            return None
+        return rows_to_withdraw(HELD_TABLE, attempt)
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            if self._lay_out(cursor, attempt, replaced) is None:
+                return [0] * len(replaced)
+            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+            withdraw_rows(cursor, HELD_TABLE, attempt, [column for each in rules for column in each.key])
+            if self.message_keys is not None:
+                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
+            if self._held.updates is not None:
+                self._held.updates.withdraw(cursor, attempt)
+            return count_withdrawn(cursor, replaced)
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        return self.table.count_held(held)
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
+            cursor.execute("set local work_mem = '256MB'")
+            types = self.staged_columns(cursor, attempt)
+            row_columns = list(types)
+            types.pop(DELETED_COLUMN, None)
+            columns = self._held.lay_out(cursor, attempt, find_replaced(cursor, attempt), types)
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            shadow = Shadow(HELD_TABLE, columns or {}, rows, row_columns, self._held.updates)
+            comparison = shadow.compare(cursor, attempt, limit)
+            cursor.connection.rollback()
+        absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
+        return replace(comparison, absent_columns=tuple(absent))
+
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.cursor() as cursor:
+            identity = self._require_same(cursor, publication.attempt)
+        if identity is None:
+            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
+        publication.confirm_target(self.name, identity)
+
+    def find_target(self) -> Target | None:
+        """See the port."""
+        identity = self.table.identify()
+        return None if identity is None else Target(self.name, identity)
+
+    def check(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.transaction(force_rollback=True):
+            self.publish(publication)
+
+    def publish(self, publication: Publication) -> int:
+        """See the port. What is to be done in the lake is what has changed in the temporary table."""
+        self.confirm_target(publication)
+        return self._account(publication)
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port."""
+        with confirming(publication, self.name):
+            self._account(publication)
+
+    def _account(self, publication: Publication) -> int:
+        """Apply the batch to what is laid out, and let later batches know its keys; return how many rows it has."""
+        attempt = publication.attempt
+        rows = AcceptedRows(rows_table(attempt))
+        with publication.connection.cursor() as cursor:
+            columns = self.staged_columns(cursor, attempt)
+            if self.deduplication is not None or self.upsert is not None:
+                cursor.execute("set local work_mem = '256MB'")
+            if self.message_keys is not None:
+                rows = self.message_keys.accept(cursor, publication)
+            cursor.execute("drop table if exists pg_temp.batchledger_added")
+            if self._held.updates is None:
+                cursor.execute(
+                    sql.SQL(
+                        "create temporary table batchledger_added on commit drop as "
+                        "select _topic, _partition, _offset from {}"
+                    ).format(rows.missing)
+                )
+                moved = int(cursor.rowcount)
+            else:
+                self._lay_out(cursor, attempt, ())
+                known = [each for each in columns if each in (*self._kept, DELETED_COLUMN)]
+                moved = self._held.updates.apply(cursor, attempt, rows.missing, known)
+                cursor.execute(
+                    "create temporary table batchledger_added on commit drop as "
+                    "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
+                    [attempt.batch.batch_id],
+                )
+        visible = rows.held + moved
+        require_audited(publication, visible, rows.dropped)
+        return visible
+
+    def commit(self, publication: Publication) -> None:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            base, removed = self._held.find_removed(cursor, attempt)
+            # What a check has set aside is in the files still.
+            aside = find_aside(cursor, attempt)
+            staged = sql.SQL("select * from {}").format(rows_table(attempt))
+            every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
+            # Without, hundreds of thousands of rows are sorted on disk.
+            cursor.execute("set local work_mem = '256MB'")
+            cursor.execute("analyze pg_temp.batchledger_added")
+            statement = read_sql(__package__, "find_left_out")
+            cursor.execute(statement.format(staged=every, is_row=self._is_row(cursor, attempt)))
+            dropped = as_coordinates(cursor)
+            cursor.execute("select count(*) from batchledger_added")
+            ((added,),) = cursor.fetchall()
+            cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
+            ((epoch,),) = cursor.fetchall()
+        is_found = attempt.batch.state is BatchState.COMMITTING
+        self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
+
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
+        """See the port. The commit brings what tells of it."""
+        return ()
+
+    def find_commit(self, attempt: Attempt) -> bool:
+        """See the port. The table's metadata tell: none of its files is read."""
+        return self.table.find_commit(attempt)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port. Never called."""
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port."""
+        raise DecisionRefusedError(
+            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger: it commits by itself. "
+            "Rewind without --truncate: what is read again takes the place of what was published from there."
+        )
+
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:  # noqa: ARG002
+        """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+        key = self.key_columns if within is None else ()
+        return TargetCounts(self.table.count(within, key))
+
+    @property
+    def _held(self) -> HeldRows:
+        return HeldRows(self.table, self.upsert)
+
+    @property
+    def _kept(self) -> list[str]:
+        """The columns that every decision needs."""
+        keys = [
+            *(self.deduplication.key if self.deduplication else ()),
+            *self.key_columns,
+            *((*self.sequence.key, self.sequence.number) if self.sequence else ()),
+        ]
+        return list(dict.fromkeys([*PROVENANCE_COLUMNS, *keys]))
+
+    def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+        """Return the columns of the index: keys and where records come from, or all of them."""
+        # What is compared with the table, too, is compared in all columns.
+        is_whole = self.has_checks or attempt.batch.is_dry_run or attempt.batch.lane is Lane.REPLAY
+        written = [each for each in schema.names if each in (*stored.names, DELETED_COLUMN)]
+        names = [each for each in written if is_whole or each in (*self._kept, DELETED_COLUMN)]
+        return pa.schema([stored.field(each) if each != DELETED_COLUMN else schema.field(each) for each in names])
+
+    def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> tuple[list[str], int]:
+        """Return the lists of the accepted tasks and how many rows they name; no task can add one any more (S75)."""
+        prefix = table_prefix(attempt)
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
+            cursor.execute(
+                sql.SQL("alter table {} rename to {}").format(
+                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_files"), sql.Identifier(f"{prefix}_listed")
+                )
+            )
+            cursor.execute(
+                sql.SQL("select manifest, row_count from {} where _task = any(%s) order by manifest").format(
+                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_listed")
+                ),
+                [list(accepted_tasks)],
+            )
+            listed = cursor.fetchall()
+        return [manifest for manifest, _ in listed], sum(rows for _, rows in listed)
+
+    def _require_same(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str | None:
+        """Return what identifies the table, None without one. Raises TargetChangedError when it is not the pipeline's.
+
+        A table that was renamed is missed as one that was dropped: another one in its place would hide that.
+        """
+        pipeline = attempt.batch.pipeline
+
+        def knows(batch_id: int, planned_at: datetime) -> bool:
+            cursor.execute(
+                "select 1 from batchledger.batch where batch_id = %s and pipeline = %s and planned_at = %s",
+                [batch_id, pipeline, planned_at],
+            )
+            return cursor.fetchone() is not None
+
+        identity = self.table.require_own(attempt, knows)
+        require_own(cursor, pipeline, self.name, identity)
+        return identity
+
+    def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:
+        """Whether a pipeline of this ledger has published to the table."""
+        cursor.execute("select 1 from batchledger.pipeline where target_identity = %s", [self.table.identify()])
+        return cursor.fetchone() is not None
+
+    def _lay_out(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> dict[str, str] | None:
+        """Lay out the columns that decisions need."""
+        types = self.staged_columns(cursor, attempt)
+        return self._held.lay_out(cursor, attempt, replaced, {each: types[each] for each in self._kept})
+
+    def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
+        """Tell rows from those that only delete a key."""
+        if DELETED_COLUMN not in self.staged_columns(cursor, attempt):
+            return sql.SQL("true")
+        return sql.SQL("{} is not true").format(sql.Identifier("s", DELETED_COLUMN))
+
+
+def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch[each.name].cast(each.type) for each in schema], schema=schema)
+
+
+def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(_READ_BACK, pa.int64()), batch.num_rows))

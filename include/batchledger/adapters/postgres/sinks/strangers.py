@@ -1,0 +1,55 @@
+"""Rows that a table holds at or behind a pipeline's position although no batch of the ledger has written them there.
+
+If a ledger was restored from an older backup than the table beside it, it would append them once more. Rows that are
+applied by key need no such care: what is applied again changes nothing.
+
+The table is looked through once for each ledger, not for each batch: the place of the ledger's own tables shows whether
+it was restored since.
+
+Known limit: a ledger whose rows were deleted and written anew, into the same tables without emptying them by truncate,
+looks as it did before.
+"""
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_sql
+from batchledger.model.batch import Batch
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.offsets import describe_ranges
+
+
+def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Identifier, name: str) -> None:
+    """Raise TargetChangedError when the table has rows that no batch has written, unless it was looked through before.
+
+    To be asked within the publication, when what the batch takes over has been withdrawn.
+    """
+    cursor.execute(read_sql(__package__, "read_ledger_mark"), [batch.pipeline])
+    ((seen, found),) = cursor.fetchall()
+    if seen == found:
+        return
+    cursor.execute(
+        read_sql(__package__, "find_strangers").format(target=table),
+        {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
+    )
+    strangers = cursor.fetchall()
+    if strangers:
+        raise _refusal(batch, name, strangers)
+    cursor.execute("update batchledger.pipeline set ledger_mark = %s where name = %s", [found, batch.pipeline])
+
+
+def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetChangedError:
+    where = describe_ranges(read_ranges(each[:4] for each in found))
+    rows = sum(each[4] for each in found)
+    return TargetChangedError(
+        f"table {name} holds {rows:,} rows of {where}, which no batch of this ledger has published; {batch.pipeline} "
+        "would bring them a second time. Nothing was published. The ledger is older than the table, or somebody else "
+        "writes to it. Choices: restore a ledger as new as the table; or delete the rows of the table that lie at or "
+        "behind the pipeline's position, and run the batch again; or read everything again (batchledger rewind "
+        f"{batch.pipeline} --to earliest --truncate). See docs/restore.md.",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+        table=name,
+    )

@@ -1,0 +1,241 @@
+"""The Sink port on PostgreSQL, in the ledger's own database, so that rows move inside the ledger's transaction (I3).
+
+The target is created by the first publication and carries ``_topic, _partition, _offset, _timestamp, _batch_id``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, transaction
+from batchledger.adapters.postgres.sinks.compare import Shadow
+from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
+from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
+from batchledger.adapters.postgres.sinks.target import TargetTable
+from batchledger.adapters.postgres.sinks.target_owner import require_own
+from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
+from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged, require_audited
+from batchledger.adapters.postgres.staging.tables import join_names, rows_table
+from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
+from batchledger.model.balance import TargetCount, TargetCounts
+from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.ports import Publication, TargetAccess
+
+
+@dataclass(frozen=True)
+class PostgresSink(PostgresStaging):
+    """See the port. ``table`` is (schema, name).
+
+    Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended. With
+    ``sequence`` the numbers of live batches are judged and remembered.
+    """
+
+    dsn: str = field(repr=False)
+    table: tuple[str, str]
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port. The ledger's commit is the sink's."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """The target's name as people write it."""
+        return self._target.name
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.upsert.key if self.upsert else ()
+
+    def find_old_rows(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],  # noqa: ARG002 (of the batch's ranges the target holds no other rows)
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        """See the base class."""
+        has_target = self._target.read_columns(cursor)
+        return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """See the base class."""
+        identity = self._target.read_identity(cursor) if self._target.read_columns(cursor) else None
+        home = "" if identity is None else identity.rpartition("/")[0] + "/"
+        require_own(cursor, attempt.batch.pipeline, self.name, identity, home)
+        self._target.require_fit(cursor, attempt, columns)
+
+    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port."""
+        with transaction(self.dsn, f"count rows of {self.name}") as cursor:
+            if not held or not self._target.read_columns(cursor):
+                return [0] * len(held)
+            cursor.execute(
+                read_sql(__package__, "count_held").format(target=self._target.identifier), held_as_arrays(held)
+            )
+            return [count for (count,) in cursor]
+
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """See the port."""
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
+            cursor.execute("set local work_mem = '256MB'")
+            row_columns = list(self.staged_columns(cursor, attempt))
+            columns = self._target.read_columns(cursor)
+            if not columns:
+                # Rolled back below: the rows are compared with the empty table that they would create.
+                self._target.create(cursor, self.staged_columns(cursor, attempt))
+                columns = self._target.read_columns(cursor)
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            with self._target.taking(attempt):
+                shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates)
+                comparison = shadow.compare(cursor, attempt, limit)
+            cursor.connection.rollback()
+            return comparison
+
+    def confirm_target(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.name)
+            publication.confirm_target(self.name, self._target.read_identity(cursor))
+
+    def find_target(self) -> Target | None:
+        """See the port."""
+        with transaction(self.dsn, f"look for {self.name}") as cursor:
+            if not self._target.read_columns(cursor):
+                return None
+            return Target(self.name, self._target.read_identity(cursor))
+
+    def check(self, publication: Publication) -> None:
+        """See the port."""
+        with publication.connection.transaction(force_rollback=True):
+            self.publish(publication)
+            with self._target.taking(publication.attempt):
+                publication.connection.execute("set constraints all immediate")
+
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                return [0] * len(replaced)
+            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+            with self._target.taking(attempt):
+                key_columns = [column for each in rules for column in each.key]
+                # A row that is hidden would stay: with this, PostgreSQL says so.
+                cursor.execute("set local row_security = off")
+                withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
+                cursor.execute("set local row_security = on")
+                require_withdrawn(cursor, self._target.identifier, self.name, attempt)
+            if self.message_keys is not None:
+                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
+            if self._target.updates is not None:
+                self._target.updates.withdraw(cursor, attempt)
+            return count_withdrawn(cursor, replaced)
+
+    def publish(self, publication: Publication) -> int:
+        """See the port."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            columns = self.staged_columns(cursor, attempt)
+            if self.deduplication is not None or self.upsert is not None:
+                # Keys are sorted and joined; with the default of 4 MB that happens on disk.
+                cursor.execute("set local work_mem = '256MB'")
+            rows = AcceptedRows(rows_table(attempt))
+            if self.message_keys is not None:
+                rows = self.message_keys.accept(cursor, publication)
+            with self._target.taking(attempt):
+                self._target.create(cursor, columns)
+                publication.confirm_target(self.name, self._target.read_identity(cursor))
+                if self.upsert is None:
+                    require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
+                moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
+            visible = rows.held + moved
+            self._require_taken(cursor, publication, visible + rows.dropped)
+        require_audited(publication, visible, rows.dropped)
+        return visible
+
+    def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
+        """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
+        audited = publication.accepted_rows + publication.duplicate_rows
+        if found < audited and count_staged(cursor, publication.attempt) == audited:
+            attempt, ignored = publication.attempt, audited - found
+            what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
+            raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
+
+    def commit(self, publication: Publication) -> None:
+        """See the port. Never called."""
+
+    def confirm(self, publication: Publication) -> None:
+        """See the port. Never called."""
+
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
+        """See the port. Never called."""
+        return ()
+
+    def find_commit(self, attempt: Attempt) -> bool:  # noqa: ARG002 (the port's signature)
+        """See the port. It commits nothing; what was announced, was announced to another sink."""
+        return False
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See the port. Never called."""
+
+    def truncate(self, access: TargetAccess) -> int:
+        """See the port. A table that is gone may be created anew by the next publication."""
+        with access.connection.cursor() as cursor:
+            for table in ("message_key", "deleted_key"):
+                forget = sql.SQL("delete from batchledger.{} where pipeline = %s").format(sql.Identifier(table))
+                cursor.execute(forget, [access.pipeline])
+            if not self._target.read_columns(cursor):
+                access.forget_target()
+                return 0
+            access.confirm_target(self.name, self._target.read_identity(cursor))
+            # A reader who stays for long keeps everybody else waiting behind this.
+            cursor.execute("set local lock_timeout = '20s'")
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
+            cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
+            ((rows,),) = cursor.fetchall()
+            cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
+            return int(rows)
+
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+        with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
+            if not self._target.read_columns(cursor):
+                return TargetCounts({})
+            if within is not None:
+                statement = read_sql(__package__, "count_target_within").format(target=self._target.identifier)
+                bounds = {
+                    "first": min((each.start for each in within), default=0),
+                    "last": max((each.until for each in within), default=0),
+                }
+                cursor.execute(statement, ranges_as_arrays(within) | bounds)
+            elif self.upsert is None:
+                cursor.execute(read_sql(__package__, "count_target").format(target=self._target.identifier))
+            else:
+                key = join_names(self.upsert.key)
+                cursor.execute(
+                    read_sql(__package__, "count_keyed_target").format(target=self._target.identifier, key=key)
+                )
+            return TargetCounts(
+                {
+                    (batch_id, TopicPartition(topic, partition)): TargetCount(*counts)
+                    for batch_id, topic, partition, *counts in cursor
+                }
+            )
+
+    @property
+    def _target(self) -> TargetTable:
+        return TargetTable(self.table, self.upsert)

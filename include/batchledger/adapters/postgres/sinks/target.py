@@ -1,0 +1,115 @@
+"""The target on PostgreSQL: a table that the first publication creates, or one that was there before."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
+from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
+from batchledger.adapters.postgres.staging.tables import columns_of, open_table
+from batchledger.adapters.postgres.weather import Cause
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.model.records.rules import Upsert
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """A table of this (schema, name), to which rows are appended, or applied as ``upsert`` says."""
+
+    table: tuple[str, str]
+    upsert: Upsert | None = None
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return ".".join(self.table)
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """As statements write it."""
+        return sql.Identifier(*self.table)
+
+    @property
+    def updates(self) -> PostgresUpsert | None:
+        """What applies rows where they are not appended."""
+        return PostgresUpsert(self.upsert, self.identifier) if self.upsert else None
+
+    def read_columns(self, cursor: psycopg.Cursor[Any]) -> dict[str, str]:
+        """Return type by column name, in order; empty when there is no such table."""
+        return columns_of(cursor, *self.table)
+
+    def read_identity(self, cursor: psycopg.Cursor[Any]) -> str:
+        """Return what tells the table from another one of its name, and from what a restored copy of it is.
+
+        An oid is unique within one database only: in a restored one another table may have it.
+        """
+        cursor.execute(read_sql(__package__, "identify_table"), [self.identifier.as_string(cursor)])
+        return str(cursor.fetchall()[0][0])
+
+    def create(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
+        """Create the table for rows with these columns, type by name, unless there is one."""
+        if self.read_columns(cursor):
+            return
+        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
+        definitions = [sql.SQL(f"{{}} {type_}").format(sql.Identifier(name)) for name, type_ in stored.items()]
+        definitions.append(sql.SQL("{} bigint not null").format(sql.Identifier(BATCH_COLUMN)))
+        if self.updates is not None:
+            definitions.append(self.updates.primary_key)
+        cursor.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(self.table[0])))
+        cursor.execute(sql.SQL("create table {} ({})").format(self.identifier, sql.SQL(", ").join(definitions)))
+        if self.updates is not None:
+            # Every update would have to maintain an index of the offsets, and a replay reads the whole table as fast.
+            return
+        # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row. Without
+        # autosummarize what was appended since the last vacuum would be read whole for every range.
+        index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
+        cursor.execute(index.format(self.identifier))
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """Let PostgreSQL plan the later insert of the open staging, so that its own rules decide what fits.
+
+        Raises TargetChangedError.
+        """
+        if not self.read_columns(cursor):
+            return
+        if self.updates is not None:
+            self.updates.require_unique_index(cursor, self.name)
+        stored = [each for each in columns if each != self._unstored_column]
+        try:
+            cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
+        except psycopg.Error as error:
+            if cause_of(error) is not Cause.REFUSAL:
+                raise
+            raise TargetChangedError(
+                f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "
+                "Nothing was written. Alter the table, or correct source.schema or the transform.",
+                table=self.name,
+            ) from error
+
+    def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
+        """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are."""
+        if self.updates is not None:
+            return self.updates.apply(cursor, attempt, rows, columns)
+        cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
+        return int(cursor.rowcount)
+
+    def taking(self, attempt: Attempt) -> AbstractContextManager[None]:
+        """Raise RowsRefusedError in the block for what the database says against the rows."""
+        return handing_over(f"table {self.name}", f"the rows of {attempt.batch.label}")
+
+    @property
+    def _unstored_column(self) -> str | None:
+        """What the rows carry for the sink only."""
+        return DELETED_COLUMN if self.upsert else None
+
+    def _insert(self, rows: sql.Composable, columns: Sequence[str]) -> sql.Composed:
+        names = sql.SQL(", ").join(sql.Identifier(name) for name in columns)
+        return sql.SQL("insert into {} ({}, {}) select {}, %s::bigint from {}").format(
+            self.identifier, names, sql.Identifier(BATCH_COLUMN), names, rows
+        )

@@ -1,0 +1,192 @@
+"""Idempotent updates on PostgreSQL: the rows of a batch become one operation per key, then one statement per kind.
+
+Everything happens in the publishing transaction. Each statement compares versions, so that an older record changes
+nothing, also when its batch is published again; keys that were deleted are kept in ``batchledger.deleted_key`` for it.
+
+A batch that takes offsets over first removes the states that came from them. Known limit: where it brings no record for
+such a key, the key is gone; an older record of it, outside of the ranges, comes back only when it is published again.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.sinks.null_keys import OFFENDERS_SHOWN, require_keys
+from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
+from batchledger.adapters.postgres.staging.tables import hash_of, join_names
+from batchledger.adapters.postgres.staging.withdrawal import exists_here
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import KeyConflictError, TargetChangedError
+from batchledger.model.records.columns import DELETED_COLUMN
+from batchledger.model.records.rules import Upsert, VersionBy
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PostgresUpsert:
+    """Applies rows to a target that has a unique index on the key."""
+
+    rules: Upsert
+    target: sql.Identifier
+
+    @property
+    def primary_key(self) -> sql.Composed:
+        """The constraint of a target that is created."""
+        return sql.SQL("primary key ({})").format(join_names(self.rules.key))
+
+    def require_unique_index(self, cursor: psycopg.Cursor[Any], name: str) -> None:
+        """Raise TargetChangedError unless the target has a unique index on exactly the key columns."""
+        cursor.execute(read_sql(__package__, "find_unique_indexes"), {"target": self.target.as_string(cursor)})
+        if not any(set(columns) == set(self.rules.key) for (columns,) in cursor):
+            key = ", ".join(self.rules.key)
+            raise TargetChangedError(
+                f"table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
+                f"written. Create one: create unique index on {name} ({key}); or name a table that does not exist yet.",
+                table=name,
+            )
+
+    def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+        """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
+        batch = attempt.batch
+        cursor.execute(
+            "create temporary table batchledger_withdrawn_key on commit drop as "
+            'select key_hash, topic, partition, "offset", "timestamp" from batchledger.deleted_key with no data'
+        )
+        cursor.execute(
+            read_sql(__package__, "withdraw_keys").format(key_hash=hash_of(self.rules.key)),
+            {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
+        )
+
+    def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
+        """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
+
+        The count leaves out rows whose state the target does not show, although no statement has failed.
+
+        Raises KeyConflictError when a key is null, or comes from partitions whose offsets do not order.
+        """
+        cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+        accepted = int(cursor.fetchall()[0][0])
+        parts = self.collapse(cursor, attempt, rows, columns, self.target)
+        parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
+        has_deleted = DELETED_COLUMN in columns
+        changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
+        for change in changes:
+            cursor.execute(read_sql(__package__, change).format(**parts), parameters)
+        if exists_here(cursor, "batchledger_withdrawn_key"):
+            self._report_lost_keys(cursor, attempt, parts)
+        return accepted - self._count_ignored(cursor, parts)
+
+    def _count_ignored(self, cursor: psycopg.Cursor[Any], parts: Mapping[str, sql.Composable]) -> int:
+        """Look only if something may swallow rows: it takes as long as a change."""
+        if not find_swallowers(cursor, self.target):
+            return 0
+        cursor.execute(read_sql(__package__, "count_ignored").format(**parts))
+        return int(cursor.fetchall()[0][0])
+
+    def _report_lost_keys(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, parts: Mapping[str, sql.Composable]
+    ) -> None:
+        cursor.execute(read_sql(__package__, "count_lost_keys").format(**parts))
+        lost = cursor.fetchall()[0][0]
+        if lost:
+            logger.warning(
+                "%s replaces ranges that held the newest record of %d keys, and brings no such record for them. Older "
+                "records of these keys, outside of its ranges, come back only when they are published again.",
+                attempt.batch.label,
+                lost,
+            )
+
+    def collapse(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        rows: sql.Composable,
+        columns: Sequence[str],
+        held: sql.Composable,
+    ) -> dict[str, sql.Composable]:
+        """Write the newest record of each key to the temporary table ``batchledger_last``.
+
+        Returns what statements about it are made of. Raises KeyConflictError when the records cannot be applied to
+        ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
+        """
+        self._write_last(cursor, attempt, rows, columns)
+        is_without = sql.SQL("num_nulls({}) > 0").format(join_names(self.rules.key))
+        require_keys(cursor, attempt, self.rules.key, sql.Identifier("batchledger_last"), is_without)
+        parts = self._parts([each for each in columns if each != DELETED_COLUMN])
+        if self.rules.version is VersionBy.OFFSET:
+            statement = read_sql(__package__, "find_divided_keys").format(**{**parts, "target": held})
+            cursor.execute(statement, {"limit": OFFENDERS_SHOWN, **ranges_as_arrays(attempt.batch.ranges)})
+            _refuse_divided(cursor, attempt)
+        return parts
+
+    def _write_last(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]
+    ) -> None:
+        is_by_offset = self.rules.version is VersionBy.OFFSET
+        apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
+        has_deleted = DELETED_COLUMN in columns
+        deleted = sql.SQL("coalesce({}, false)").format(sql.Identifier(DELETED_COLUMN))
+        cursor.execute(
+            read_sql(__package__, "collapse_updates").format(
+                apart=join_names(apart),
+                columns=join_names([each for each in columns if each != DELETED_COLUMN]),
+                deleted=deleted if has_deleted else sql.Literal(False),
+                key_hash=hash_of(self.rules.key),
+                pipeline=sql.Literal(attempt.batch.pipeline),
+                rows=rows,
+                newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
+            )
+        )
+        cursor.execute("analyze batchledger_last")
+
+    def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
+        """What the statements are made of."""
+        assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in columns]
+        same_key = [sql.SQL("t.{0} = l.{0}").format(sql.Identifier(each)) for each in self.rules.key]
+        return {
+            "target": self.target,
+            "columns": join_names(columns),
+            "key": join_names(self.rules.key),
+            "assignments": sql.SQL(", ").join(assigned),
+            "same_key": sql.SQL(" and ").join(same_key),
+            "version_of_last": _as_row(self._version("l.")),
+            "version_of_target": _as_row(self._version("t.")),
+            "version_of_excluded": _as_row(self._version("excluded.")),
+            "version_of_tombstone": _as_row(self._version("d.", underscore="")),
+            "version_of_excluded_tombstone": _as_row(self._version("excluded.", underscore="")),
+        }
+
+    def _version(self, table: str, underscore: str = "_") -> Sequence[sql.SQL]:
+        """The expressions that order the records of one key; ``table`` ends in a dot.
+
+        A row of the target that no record has written has nulls here, and is older than any record.
+        """
+        offset = f'coalesce({table}"{underscore}offset", -1)'
+        if self.rules.version is VersionBy.OFFSET:
+            return [sql.SQL(offset)]
+        timestamp = f"""coalesce({table}"{underscore}timestamp", '-infinity')"""
+        topic = f"""coalesce({table}"{underscore}topic", '') collate "C\""""
+        partition = f'coalesce({table}"{underscore}partition", -1)'
+        return [sql.SQL(each) for each in (timestamp, topic, partition, offset)]
+
+
+def _as_row(expressions: Sequence[sql.SQL]) -> sql.Composed:
+    return sql.SQL("({})").format(sql.SQL(", ").join(expressions))
+
+
+def _refuse_divided(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    both = [f"{topic}[{part}]@{at} and {other}[{its}]@{there}" for topic, part, at, other, its, there in cursor]
+    if both:
+        raise KeyConflictError(
+            f"{attempt.batch.label}: records of one key lie in two partitions, whose offsets do not say which is "
+            f"newer: {'; '.join(both)}. Nothing was published. Choices: set sink.version to timestamp, or let the "
+            "producer key the topic by sink.key and keep its number of partitions.",
+            batch_id=attempt.batch.batch_id,
+            coordinates=both,
+        )

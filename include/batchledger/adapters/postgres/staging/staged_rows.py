@@ -1,0 +1,88 @@
+"""The staged rows in one judgement: a session that knows which of them are duplicates, and what checks see of them.
+
+Duplicates are found once, in a temporary table, so that what is checked and what is counted agree whatever other
+batches do meanwhile, and twins of the step are not in each other's way. Checks get the session while it can only read
+(I6). Where nothing is a duplicate, nothing is compared with that table, which would also keep PostgreSQL from reading
+the rows in parallel.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.staging.sequences import PostgresSequence
+from batchledger.adapters.postgres.staging.tables import find_aside, join_names, select_kept, statement_about
+from batchledger.model.balance import StagedRange
+from batchledger.model.batch import Attempt, Lane
+from batchledger.model.records.columns import DELETED_COLUMN
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import SequenceRule
+from batchledger.model.records.times import RecordTimes
+from batchledger.ports import RowsToCheck
+
+_ROWS = "batchledger_rows"
+
+
+@dataclass(frozen=True)
+class PostgresStagedRows:
+    """See the port. ``repeated`` counts the rows of ``batchledger_repeated``, which ends with the session."""
+
+    connection: psycopg.Connection[Any]
+    attempt: Attempt
+    columns: Sequence[str]
+    sequence: SequenceRule | None
+    repeated: int
+
+    def show(self) -> RowsToCheck:
+        """See the port."""
+        is_row = sql.SQL("{} is not true").format(sql.Identifier(DELETED_COLUMN))
+        parts = {"kept": self._kept, "is_row": is_row if DELETED_COLUMN in self.columns else sql.SQL("true")}
+        shown = join_names([each for each in self.columns if each != DELETED_COLUMN])
+        view = sql.Identifier("pg_temp", _ROWS)
+        with self._transaction() as cursor:
+            cursor.execute(read_sql(__package__, "create_rows_view").format(view=view, columns=shown, **parts))
+            cursor.execute(read_sql(__package__, "count_rows_to_check").format(**parts))
+            ((accepted, checked),) = cursor.fetchall()
+        # Each statement of a check stands alone, so that one that fails does not take the others with it.
+        self.connection.execute("set default_transaction_read_only = on")
+        return RowsToCheck(self.connection, _ROWS, accepted, checked)
+
+    def summarise(self) -> Sequence[StagedRange]:
+        """See the port."""
+        ranges = self.attempt.batch.ranges
+        with self._transaction() as cursor:
+            cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
+            counts = cursor.fetchall()
+            repeated: Sequence[tuple[int, int]] = [(0, 0)] * len(ranges)
+            if self.repeated:
+                cursor.execute(read_sql(__package__, "count_repeated"), ranges_as_arrays(ranges))
+                repeated = cursor.fetchall()
+        return [
+            StagedRange(range_, rows, distinct, outside, *duplicates, times=RecordTimes(*times))
+            for range_, (rows, distinct, outside, *times), duplicates in zip(ranges, counts, repeated, strict=True)
+        ]
+
+    def count_numbers(self) -> NumberFacts | None:
+        """See the port."""
+        if self.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
+            return None
+        with self._transaction() as cursor:
+            aside = find_aside(cursor, self.attempt)
+            return PostgresSequence(self.sequence, self._kept, aside).count(cursor, self.attempt)
+
+    @property
+    def _kept(self) -> sql.Composable:
+        return select_kept(self.attempt, self.repeated)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        """Run one transaction that may write temporary tables, also after the rows were shown."""
+        with self.connection.transaction(), self.connection.cursor() as cursor:
+            cursor.execute("set transaction read write")
+            cursor.execute("set local work_mem = '256MB'")
+            yield cursor

@@ -1,0 +1,312 @@
+"""The staging of sinks whose rows wait in the ledger's database, wherever they go from there.
+
+Rows wait in a table of their attempt, ``batchledger_staging.b17_a2_open``. Sealing renames it to ``b17_a2_rows``: the
+rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged where
+the ledger's commit is the sink's. What a sink has committed by itself has to be there after a crash of the database,
+too, so that the ledger can confirm it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import (
+    STAGING_SCHEMA,
+    connect,
+    drop_staging_tables,
+    ranges_as_arrays,
+    transaction,
+    translate_errors,
+)
+from batchledger.adapters.postgres.staging.deduplication import PostgresDeduplication
+from batchledger.adapters.postgres.staging.key_types import keep_types
+from batchledger.adapters.postgres.staging.sequences import PostgresSequence
+from batchledger.adapters.postgres.staging.staged_rows import PostgresStagedRows
+from batchledger.adapters.postgres.staging.tables import (
+    PostgresStagingWriter,
+    aside_table,
+    columns_of,
+    define_column,
+    find_aside,
+    open_table,
+    rows_table,
+    select_kept,
+    statement_about,
+    table_prefix,
+)
+from batchledger.model.balance import CHECKS_OF_NUMBERS, IntegrityCheck
+from batchledger.model.batch import Attempt, HeldRange, Lane
+from batchledger.model.checks import Offender
+from batchledger.model.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
+from batchledger.model.housekeeping import Housekeeping
+from batchledger.model.offsets import OffsetRange, single_offset
+from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.model.refusals import stage_again
+from batchledger.ports import Publication, StagingWriter
+
+_COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
+    IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
+    IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: "find_outside",
+}
+
+
+class PostgresStaging:
+    """The half of the Sink port that is about staging; what is published and where, a sink says that builds on it."""
+
+    dsn: str
+    upsert: Upsert | None = None
+    deduplication: Deduplication | None
+    sequence: SequenceRule | None
+
+    @property
+    def name(self) -> str:
+        """The target's name as people write it."""
+        raise NotImplementedError
+
+    @property
+    def commits_itself(self) -> bool:
+        """See the port."""
+        raise NotImplementedError
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that ``sink.key`` names."""
+        raise NotImplementedError
+
+    def find_old_rows(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        """Return the query, with its parameters, of the rows that other batches have published of these ranges.
+
+        None when nothing was ever published.
+        """
+        raise NotImplementedError
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """Raise TargetRefusedError when the target cannot take the rows of the open staging."""
+        raise NotImplementedError
+
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        """See the port."""
+        self.require_columns(schema)
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
+            kind = sql.SQL("table" if self.commits_itself else "unlogged table")
+            cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
+            self.require_fit(cursor, attempt, schema.names)
+            keep_types(cursor, attempt, self._remembered_keys, schema)
+        return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
+
+    def count_arriving(self, attempt: Attempt) -> int:
+        """See the port."""
+        with transaction(self.dsn, f"count the rows on their way to {attempt.batch.label}") as cursor:
+            # Of another database a table could have the same number.
+            cursor.execute(
+                "select coalesce(sum(tuples_processed), 0)::bigint from pg_stat_progress_copy "
+                "where datname = current_database() and relid = to_regclass(%s)",
+                [open_table(attempt).as_string()],
+            )
+            return int(cursor.fetchall()[0][0])
+
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
+            try:
+                cursor.execute(
+                    sql.SQL("alter table {} rename to {}").format(
+                        open_table(attempt), sql.Identifier(f"{table_prefix(attempt)}_rows")
+                    )
+                )
+            except psycopg.errors.LockNotAvailable as error:
+                raise StagingError(
+                    f"{attempt.batch.label} attempt {attempt.number}: a task is still writing to its staging after the "
+                    "job has ended. The next attempt writes to a staging of its own.",
+                    batch_id=attempt.batch.batch_id,
+                ) from error
+            cursor.execute(
+                sql.SQL("delete from {} where _task <> all(%s)").format(rows_table(attempt)), [list(accepted_tasks)]
+            )
+
+    @contextmanager
+    def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
+        """See the port."""
+        with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("set transaction isolation level repeatable read")
+                columns = list(self.staged_columns(cursor, attempt))
+                repeated = self._list_repeated(cursor, attempt)
+            connection.commit()
+            connection.autocommit = True
+            try:
+                yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
+            finally:
+                # What failed because the connection was lost is no fault of a check, whatever a check made of it.
+                connection.execute("select 1")
+
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """See the port."""
+        with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}", attempt) as cursor:
+            found: dict[IntegrityCheck, Sequence[Offender]] = {}
+            parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
+            for check in _COORDINATE_CHECKS.keys() & checks:
+                cursor.execute(statement_about(_COORDINATE_CHECKS[check], attempt), parameters)
+                found[check] = [Offender(single_offset(*place)) for place in cursor]
+            names_messages = self.message_keys is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks
+            names_numbers = attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks)
+            if not names_messages and not names_numbers:
+                return found
+            repeated = self._list_repeated(cursor, attempt)
+            if self.message_keys is not None and names_messages:
+                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self.message_keys.find_repeated(cursor, limit)
+            if self.sequence is not None and names_numbers:
+                kept, aside = select_kept(attempt, repeated), find_aside(cursor, attempt)
+                found |= PostgresSequence(self.sequence, kept, aside).find_offenders(cursor, attempt, limit)
+        return found
+
+    def remember_numbers(self, publication: Publication) -> None:
+        """See the port."""
+        attempt = publication.attempt
+        if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
+            return
+        rows: sql.Composable = rows_table(attempt)
+        if self.message_keys is not None:
+            rows = self.message_keys.select_published(attempt)
+        with publication.connection.cursor() as cursor:
+            cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+            found = int(cursor.fetchall()[0][0])
+            # The rows may have become visible in an earlier commit, and staging may be lost since.
+            require_audited(publication, found, publication.duplicate_rows)
+            PostgresSequence(self.sequence, rows, find_aside(cursor, attempt)).remember(cursor, attempt)
+
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """See the port."""
+        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside", attempt) as cursor:
+            aside = aside_table(attempt)
+            # Otherwise a twin could create the table at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
+            # Logged, unlike the rows: numbers that a crash of the database takes away would be missing.
+            cursor.execute(
+                sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
+            )
+            cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
+        """See the port. What is left behind lies in the ledger's database, and goes with what is left there."""
+        return Housekeeping()
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """See the port."""
+        drop_staging_tables(self.dsn, attempt, ("open", "rows", "aside"))
+
+    def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+        """Let the session know the duplicates; return how many there are."""
+        cursor.execute("set local work_mem = '256MB'")
+        return self.message_keys.list_repeated(cursor, attempt) if self.message_keys else 0
+
+    @property
+    def _remembered_keys(self) -> dict[str, tuple[str, ...]]:
+        """The columns of the keys of which hashes are kept, by rule."""
+        rules = {"dedupe.key": self.deduplication, "sink.key": self.upsert, "sequence.key": self.sequence}
+        return {name: rule.key for name, rule in rules.items() if rule is not None}
+
+    @property
+    def message_keys(self) -> PostgresDeduplication | None:
+        """What knows the duplicates among the staged rows."""
+        return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
+
+    def require_columns(self, schema: pa.Schema) -> None:
+        """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""
+        columns, sequence = schema.names, self.sequence
+        fault = explain_columns(columns)
+        if fault is not None:
+            raise ConfigurationError(
+                f"the rows for {self.name} cannot be staged: {fault}. Nothing was written; let the transform name or "
+                "leave out what it makes, or correct source.schema."
+            )
+        named = {
+            "dedupe.key": self.deduplication.key if self.deduplication else (),
+            "sink.key": self.key_columns,
+            "sequence.key": sequence.key if sequence else (),
+            "sequence.number": (sequence.number,) if sequence else (),
+        }
+        for option, names in named.items():
+            for column in names:
+                if column not in columns:
+                    raise ConfigurationError(
+                        f"{option} names column {column!r}, which the rows for {self.name} do not have; they have "
+                        f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
+                        column=column,
+                    )
+        if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
+            raise ConfigurationError(
+                f"sequence.number names column {sequence.number!r}, which the rows for {self.name} have as "
+                f"{schema.field(sequence.number).type}. Let it be an integer, in source.schema or in the transform.",
+                column=sequence.number,
+            )
+
+    def staged_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> dict[str, str]:
+        """Return type by name of the sealed rows. Raises StagingLostError."""
+        columns = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
+        columns.pop(TASK_COLUMN, None)
+        if not columns:
+            raise StagingLostError(
+                f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone. Nothing was published; "
+                f"{stage_again(attempt.batch)}.",
+                batch_id=attempt.batch.batch_id,
+            )
+        return columns
+
+
+@contextmanager
+def confirming(publication: Publication, name: str) -> Iterator[None]:
+    """Say of what does not fit its audit any more that the sink shows it all the same, and what has to be restored.
+
+    While a batch is committing no other one changes what a duplicate is, so that the rules themselves were changed.
+    """
+    attempt = publication.attempt
+    shown = f"{name} shows the rows of {attempt.batch.label} already, but the ledger cannot confirm them: "
+    try:
+        yield
+    except AuditOutdatedError as error:
+        raise ConfigurationError(
+            f"{shown}its rules (dedupe, sequence, mode: upsert) are not those of its audit any more. In the "
+            "pipeline file, restore the former ones until the batch is published.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+    except StagingLostError as error:
+        raise StagingLostError(
+            f"{shown}staging table {STAGING_SCHEMA}.{table_prefix(attempt)}_rows does not hold what its audit found. "
+            "It was changed by hand: restore it, and run the batch again.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+
+
+def count_staged(cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+    """Return how many rows the sealed staging holds."""
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
+    return int(cursor.fetchall()[0][0])
+
+
+def require_audited(publication: Publication, visible: int, dropped: int) -> None:
+    """Refuse to publish anything but what the audit has accepted."""
+    batch, accepted, duplicates = publication.attempt.batch, publication.accepted_rows, publication.duplicate_rows
+    if visible + dropped != accepted + duplicates:
+        raise StagingLostError(
+            f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {visible + dropped}. The "
+            "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
+            f"{stage_again(batch)}.",
+            batch_id=batch.batch_id,
+        )
+    if dropped != duplicates:
+        raise AuditOutdatedError(
+            f"{batch.label}: the audit counted {duplicates} duplicates, now there are {dropped}: another batch of "
+            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published by this try.",
+            batch_id=batch.batch_id,
+        )

@@ -1,0 +1,133 @@
+"""Spark sessions with bounded waits: over Spark Connect to a warm server, or classic inside spark-submit.
+
+A Connect session keeps its id from batch to batch, and all pipelines of one connection share it, so that the Python
+workers of the server stay warm (a new session costs 3.3 s before its first row). A session that was closed can never
+be opened again under its id; then the next generation of the id is used.
+"""
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+from urllib.parse import urlsplit
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from batchledger.adapters.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline, explain_deadline
+from batchledger.adapters.spark.starvation import STARVED_SECONDS, StarvationWatch
+from batchledger.model.errors import ServiceUnavailableError
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+SESSION_GENERATIONS = 8
+
+_NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562, name space OID
+
+
+@contextmanager
+def open_connect_session(
+    url: str,
+    name: str,
+    call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    starved_seconds: float = STARVED_SECONDS,
+) -> Iterator[SparkSession]:
+    """Open the session that ``name`` keeps on the server at ``url``; leave it open on the server afterwards.
+
+    Every call to the server ends within ``call_timeout_seconds``; a job may take longer, unless none of its tasks has
+    run for ``starved_seconds``. Raises ServiceUnavailableError when the server does not answer; a later call then
+    raises PySparkException.
+    """
+    _require_listener(url)
+    session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds))
+    session.registerProgressHandler(StarvationWatch(starved_seconds))
+    try:
+        yield session
+    finally:
+        _leave(session)
+
+
+@contextmanager
+def open_submitted_session(name: str) -> Iterator[SparkSession]:
+    """Open the session of the spark-submit process that this code runs in; stop it afterwards."""
+    # A parent process that has used Spark Connect marks its environment so, and a child would wait for a remote.
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+    session = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSession:
+    for generation in range(SESSION_GENERATIONS):
+        session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"), deadline)
+        try:
+            # The first request is what tells whether the server still knows the id as open.
+            _ = session.version
+        except (PySparkException, grpc.RpcError) as error:
+            _leave(session)
+            if "INVALID_HANDLE" not in str(error):
+                raise ServiceUnavailableError(
+                    f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was done.",
+                    address=_address(url),
+                ) from error
+        else:
+            return session
+    return _connect(url, uuid.uuid4(), deadline)
+
+
+def _connect(url: str, session_id: uuid.UUID, deadline: CallDeadline) -> SparkSession:
+    channel = DefaultChannelBuilder(f"{url};session_id={session_id}")
+    channel.add_interceptor(deadline)
+    # As the builder does that takes no channel; otherwise pyspark.sql.functions would look for a classic session.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    session = cast("SparkSession", ConnectSession.builder.channelBuilder(channel).create())
+    # Spark's default waits for ten minutes; Airflow's own retries are the better place to wait.
+    _client(session).set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=100, max_backoff=2000)])
+    return session
+
+
+def _leave(session: SparkSession) -> None:
+    """Close the connection; the session stays open on the server, warm for the next batch."""
+    session.release_session_on_close = False  # type: ignore[attr-defined]
+    session.stop()
+    # Its finaliser would close the client once more, from whatever thread the garbage collector happens to run in, and
+    # has been seen to wait there for ever for a thread that was waiting for it.
+    session._client = None  # type: ignore[attr-defined]
+
+
+def _client(session: SparkSession) -> SparkConnectClient:
+    """The class that both kinds of session share does not tell of the client that only this kind has."""
+    return cast("SparkConnectClient", session.client)  # type: ignore[operator]
+
+
+def _require_listener(url: str) -> None:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 15002), CONNECT_TIMEOUT_SECONDS).close()
+    except OSError as error:
+        raise ServiceUnavailableError(
+            f"Spark Connect at {_address(url)} does not answer: {error}. Nothing was done; it can be run again "
+            "when the server is up (batchledger status shows the local one).",
+            address=_address(url),
+        ) from error
+
+
+def _address(url: str) -> str:
+    """Host and port only: the rest of the URL carries the token."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or 15002}"
+
+
+def _reason(error: BaseException) -> str:
+    if (unanswered := explain_deadline(error)) is not None:
+        return unanswered
+    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+        return f"{error.code().name}: {error.details()}"
+    return str(error).strip().partition("\n")[0]

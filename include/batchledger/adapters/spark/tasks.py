@@ -1,0 +1,195 @@
+"""What runs inside Spark's Python workers: decode records, witness the offsets, set bad records aside, write rows.
+
+The objects here are pickled to the executors, which need this package installed. Evidence counts when its part of the
+read has come to its end, and repeating a task repeats the same evidence, so a retried or speculative task does no harm;
+rows carry the id of their task attempt, and only those of accepted attempts are kept (S75).
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+ReadRange = Callable[[OffsetRange], Iterable[pa.RecordBatch]]
+"""Yields the visible records of exactly a range, with the columns of ``quarantine.RECORD_SCHEMA``."""
+
+REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
+
+
+@dataclass
+class Witness:
+    """Notes which offsets pass by and which of them are skipped; records that are set aside are written at once."""
+
+    decoder: RecordDecoder
+    testimony: Testimony
+    runs: list[OffsetRange] = field(default_factory=list)
+    skipped: list[OffsetRange] = field(default_factory=list)
+
+    def decode(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch of records."""
+        self.runs.extend(_runs_of(records))
+        decoded = self.decoder.decode(records)
+        if decoded.skipped is not None:
+            self.skipped.extend(_runs_of(decoded.skipped))
+        if decoded.set_aside is not None:
+            self.testimony.set_aside(decoded.set_aside)
+        yield from decoded.rows
+
+    def finish(self) -> None:
+        """Write what was seen: this part of the read has come to its end."""
+        self.testimony.finish(merge_ranges(self.runs), merge_ranges(self.skipped))
+
+
+@contextmanager
+def _witnessing(decoder: RecordDecoder, evidence: EvidenceWriter, first_reader: int) -> Iterator[Witness]:
+    with evidence.open(first_reader + _part_of_the_read()) as testimony:
+        yield Witness(decoder, testimony)
+
+
+def _runs_of(records: pa.RecordBatch) -> list[OffsetRange]:
+    return find_runs(records["topic"], records["partition"], records["offset"])
+
+
+def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list[OffsetRange]:
+    """Return the maximal runs of neighbouring offsets, in the order of the rows.
+
+    Example: offsets 4, 5, 6, 9 of ``orders[0]`` are the runs ``orders[0] 4..7`` and ``orders[0] 9..10``.
+    """
+    if not len(offsets):
+        return []
+    numbers, parts = offsets.to_numpy(), partitions.to_numpy()
+    same_topic = pc.equal(topics.slice(1), topics.slice(0, len(topics) - 1)).to_numpy(zero_copy_only=False)
+    is_next = (numbers[1:] == numbers[:-1] + 1) & (parts[1:] == parts[:-1]) & same_topic
+    breaks = (~is_next).nonzero()[0] + 1
+    runs = []
+    for first, until in zip([0, *breaks], [*breaks, len(numbers)], strict=True):
+        partition = TopicPartition(topics[int(first)].as_py(), int(parts[first]))
+        runs.append(OffsetRange(partition, int(numbers[first]), int(numbers[until - 1]) + 1))
+    return runs
+
+
+@dataclass(frozen=True)
+class ReadEachTask:
+    """Reads records by a client of its own; takes rows of one column, ``id``, the numbers of ``ranges``."""
+
+    ranges: tuple[OffsetRange, ...]
+    read_range: ReadRange = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield from self.read_range(self.ranges[number])
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """First half of a pipeline with a transform: records are decoded and witnessed, rows go on to the transform.
+
+    The parts of the read are numbered from ``first_reader`` on.
+    """
+
+    decoder: RecordDecoder
+    evidence: EvidenceWriter
+    first_reader: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        _settle_worker()
+        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
+            for batch in batches:
+                yield from witness.decode(batch)
+            witness.finish()
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """Second half: rows are written to staging; the result is one report of (task attempt id, rows)."""
+
+    rows: StagingWriter
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        _settle_worker()
+        task, written = _task_attempt_id(), 0
+        with self.rows.open(task) as write:
+            for batch in batches:
+                write(batch)
+                written += batch.num_rows
+        yield _report(task, written)
+
+
+@dataclass(frozen=True)
+class DecodeAndWriteTask:
+    """A pipeline without a transform: records are decoded, witnessed and written to staging in one worker.
+
+    The parts of the read are numbered from ``first_reader`` on.
+    """
+
+    decoder: RecordDecoder
+    evidence: EvidenceWriter
+    first_reader: int
+    rows: StagingWriter
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run over one Spark partition."""
+        _settle_worker()
+        task, written = _task_attempt_id(), 0
+        # The rows are committed first: the evidence says that this part of the read has come to its end.
+        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
+            with self.rows.open(task) as write:
+                for batch in batches:
+                    for rows in witness.decode(batch):
+                        write(rows)
+                        written += rows.num_rows
+            witness.finish()
+        yield _report(task, written)
+
+
+def _task_attempt_id() -> int:
+    return int(_task_context().taskAttemptId())
+
+
+def _settle_worker() -> None:
+    """Make a worker's pauses between tasks short, once in its life: for a small batch they are most of its time.
+
+    After each task it collects garbage, over 900 modules (0.07 s); before each it forgets what it knows of folders, and
+    the directory of Spark's own jar, which Spark has put on the path of every worker, is read again (0.05 s).
+    """
+    if gc.get_freeze_count():
+        return
+    for jar in [entry for entry in sys.path if PurePath(entry).match("spark-core_*.jar")]:
+        sys.path.remove(jar)
+        for place in [each for each in sys.path_importer_cache if each.startswith(jar)]:
+            del sys.path_importer_cache[place]
+    gc.freeze()
+
+
+def _part_of_the_read() -> int:
+    return int(_task_context().partitionId())
+
+
+def _task_context() -> "TaskContext":
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this function runs inside a Spark task only")
+    return context
+
+
+def _report(task: int, written: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"task": [task], "written": [written]})

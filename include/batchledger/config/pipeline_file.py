@@ -1,0 +1,351 @@
+"""Pipeline files into frozen configuration, completely validated before any connection is opened.
+
+The one place that reads the environment: ``BATCHLEDGER_PIPELINES`` names the folder of pipeline files. A message
+names file, key, value and the allowed or nearest name. Imports no Spark, Kafka or Great Expectations, because Airflow
+parses DAG files through this module.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from croniter import croniter
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+
+from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
+from batchledger.config.documents import read_yaml
+from batchledger.config.sections import (
+    AuditConfig,
+    ConnectionId,
+    DeadlinesConfig,
+    DedupeConfig,
+    IcebergSinkConfig,
+    KafkaSinkConfig,
+    LimitsConfig,
+    PostgresSinkConfig,
+    QuarantineConfig,
+    Section,
+    SequenceConfig,
+    SinkConfig,
+    SourceConfig,
+    refuse_repeated,
+    written_as,
+)
+from batchledger.lifecycle.platform import PipelineRules
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.checks import OnFailure, RequestedCheck
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.quoting import quote, shorten
+from batchledger.model.records.columns import DELETED_COLUMN, INTEGER_TYPES, PROVENANCE_COLUMNS, Column
+from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy
+from batchledger.planning.live import StartPolicy
+
+PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
+DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[2] / "pipelines"
+
+SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
+
+_LONGEST_SCHEDULE = 200
+_MOST_FAULTS = 20
+
+
+def _check_cron(value: str) -> str:
+    is_short = len(value) <= _LONGEST_SCHEDULE
+    if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
+        raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')
+    return value
+
+
+class PipelineConfig(Section):
+    """One pipeline file; its keys are those of the file."""
+
+    name: Annotated[
+        str, written_as(r"[a-z][a-z0-9_]{0,62}", "a small letter, then small letters, digits and _, 63 at most")
+    ]
+    schedule: Annotated[str, AfterValidator(_check_cron)] | None = None
+    source: SourceConfig
+    transform: (
+        Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.orders:clean")] | None
+    ) = None
+    sink: SinkConfig
+    delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
+    limits: LimitsConfig = LimitsConfig()
+    dedupe: DedupeConfig | None = None
+    sequence: SequenceConfig | None = None
+    checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = Field(default_factory=list)
+    on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
+    quarantine: QuarantineConfig | None = None
+    audit: AuditConfig = AuditConfig()
+    alerts: Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))] = Field(
+        default_factory=list
+    )
+    deadlines: DeadlinesConfig = DeadlinesConfig()
+    spark: ConnectionId = "spark_default"
+    ledger: ConnectionId | None = None
+    _folder: Path = PrivateAttr(default=Path())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Remember where the file lies: modules and suites of checks lie beside it."""
+        self._folder = (context or {}).get("folder", self._folder)
+
+    @model_validator(mode="after")
+    def _columns_can_be_stored(self) -> "PipelineConfig":
+        """What a transform makes of them is seen when they are staged."""
+        if self.transform is None:
+            deleted = [DELETED_COLUMN] if self.source.tombstones is TombstonePolicy.DELETE else []
+            declared = [each.name for each in self.source.columns]
+            fault = explain_columns([*declared, *PROVENANCE_COLUMNS, *deleted])
+            if fault is not None:
+                raise ValueError(f"source.schema: {fault}")
+        return self
+
+    @model_validator(mode="after")
+    def _key_columns_exist(self) -> "PipelineConfig":
+        """A transform may add columns; what its rows have is seen when they are staged."""
+        if self.transform is None:
+            _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
+            _require_declared("sink.key", self.sink.key or [], self.source.columns)
+            if self.sequence is not None:
+                _require_declared("sequence.key", self.sequence.key, self.source.columns)
+                _require_integer("sequence.number", self.sequence.number, self.source.columns)
+        return self
+
+    @model_validator(mode="after")
+    def _tombstones_fit(self) -> "PipelineConfig":
+        key, tombstones = self.sink.key or [], self.source.tombstones
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.is_keyed:
+            raise ValueError(
+                "source.tombstones: keep makes rows without a key, which the sink refuses; allowed: quarantine, skip, "
+                "delete, or a transform that gives them one"
+            )
+        if tombstones is TombstonePolicy.DELETE:
+            if not self.sink.is_keyed:
+                raise ValueError(
+                    "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
+                    "topic with sink.key"
+                )
+            _require_declared("sink.key", key, self.source.columns)
+            if self.dedupe is not None and set(self.dedupe.key) <= set(key):
+                raise ValueError(
+                    "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
+                    "that is not in sink.key"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _sink_fits(self) -> "PipelineConfig":
+        match self.sink:
+            case PostgresSinkConfig(connection=connection):
+                if self.ledger not in (None, connection):
+                    raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
+            case IcebergSinkConfig(partitions=partitions):
+                named = [each.column for each in partitions if each.column not in PROVENANCE_COLUMNS]
+                if self.transform is None:
+                    _require_declared("sink.partition_by", named, self.source.columns)
+            case KafkaSinkConfig(connection=connection, topic=topic):
+                if topic in self.source.topics and connection == self.source.connection:
+                    raise ValueError(
+                        f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows. Name "
+                        "another topic in sink.topic; it is created where there is none"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _checks_fit(self) -> "PipelineConfig":
+        for entry, check in zip(self.checks, self.requested_checks, strict=True):
+            if check.on_failure is OnFailure.QUARANTINE and entry.is_row_level is False:
+                raise ValueError(
+                    f"checks: {check.name} names no failing rows, so that none can be set aside; allowed: on_failure: "
+                    "block or publish"
+                )
+            if self.transform is None:
+                _require_declared(
+                    f"checks: {check.name}",
+                    [each for each in entry.columns if not each.startswith("_")],
+                    self.source.columns,
+                )
+        return self
+
+    @property
+    def requested_checks(self) -> tuple[RequestedCheck, ...]:
+        """What the file asks to be judged on the rows of every batch."""
+        return name_checks(self.checks, self.on_check_failure)
+
+    @property
+    def warehouse(self) -> str:
+        """The connection of the database that holds the ledger: the sink's own where that is a table."""
+        return self.sink.connection if isinstance(self.sink, PostgresSinkConfig) else self.ledger or "warehouse"
+
+    @property
+    def folder(self) -> Path:
+        """Where the file lies."""
+        return self._folder
+
+    @property
+    def file(self) -> Path:
+        """The file itself, which has the pipeline's name."""
+        return self._folder / f"{self.name}.yaml"
+
+    @property
+    def deduplication(self) -> Deduplication | None:
+        """The idempotent consumer, where the file asks for it."""
+        if self.dedupe is None:
+            return None
+        remember = timedelta(seconds=self.dedupe.remember)
+        return Deduplication(tuple(self.dedupe.key), remember, self.dedupe.duplicates)
+
+    @property
+    def numbering(self) -> SequenceRule | None:
+        """The producers' own numbering, where the file tells of it."""
+        if self.sequence is None:
+            return None
+        return SequenceRule(
+            tuple(self.sequence.key), self.sequence.number, self.sequence.starts_at, self.sequence.severity
+        )
+
+    @property
+    def rules(self) -> PipelineRules:
+        """What the steps need to know of the file."""
+        start = self.source.start
+        return PipelineRules(
+            name=self.name,
+            topics=tuple(self.source.topics),
+            limits=self.limits.rules,
+            start=StartPolicy(start) if isinstance(start, str) else StartPolicy.TIMESTAMP,
+            start_at=start if isinstance(start, datetime) else None,
+            holes=self.source.holes,
+            has_transform=self.transform is not None,
+            delivery=self.delivery,
+            deduplication=self.deduplication,
+            sequence=self.numbering,
+            mode=self.sink.sink_mode,
+            quarantine_limit=self.quarantine.limit if self.quarantine else QuarantineLimit(),
+        )
+
+
+def pipelines_folder() -> Path:
+    """The folder that holds the pipeline files."""
+    return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
+
+
+def find_pipeline_files() -> list[Path]:
+    """Return the pipeline files, sorted by name."""
+    return sorted(path for path in pipelines_folder().glob("*.yaml"))
+
+
+def name_in_airflow(path: Path) -> str:
+    """Return the name of a pipeline file as Airflow takes it for an id; that of a pipeline is its own.
+
+    Only a file that is refused can have other characters: ``my orders.yaml`` is ``my_orders``.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
+
+
+def load_pipeline(name: str) -> PipelineConfig:
+    """Return the pipeline of that name. Raises ConfigurationError with the nearest name when there is none."""
+    files = find_pipeline_files()
+    for path in files:
+        if path.stem == name:
+            return read_pipeline_file(path)
+    names = [path.stem for path in files]
+    raise ConfigurationError(
+        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}", pipeline=name
+    )
+
+
+def read_pipeline_file(path: Path) -> PipelineConfig:
+    """Read and validate one file. Raises ConfigurationError that lists its faults with file, key and value.
+
+    For every file, the time that this takes and the length of the message are bounded.
+    """
+    # A name that is not UTF-8 could be neither printed nor sent.
+    file = str(path).encode("utf-8", "backslashreplace").decode()
+    try:
+        content = read_yaml(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{file}: not readable as YAML: {reason}", file=file) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{file}: not a pipeline: it has no keys; name, source and sink are required.")
+    try:
+        pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        faults = [shorten(_explain(fault)) for fault in found[:_MOST_FAULTS]]
+        if len(found) > _MOST_FAULTS:
+            faults.append(f"and {len(found) - _MOST_FAULTS:,} faults more")
+        raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), file=file) from None
+    if pipeline.name != path.stem:
+        raise ConfigurationError(
+            f"{file}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
+            file=file,
+        )
+    return pipeline
+
+
+_SINK_TYPES: Mapping[str, type[Section]] = {
+    "postgres": PostgresSinkConfig,
+    "kafka": KafkaSinkConfig,
+    "iceberg": IcebergSinkConfig,
+}
+
+
+def _explain(fault: Any) -> str:
+    loc = [str(part) for part in fault["loc"]]
+    # Which kind of a sink is meant is part of the place, but not of the file.
+    place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or part not in _SINK_TYPES]
+    key = shorten(".".join(place)) or "file"
+    match fault["type"]:
+        case "extra_forbidden":
+            allowed = _keys_of(loc[:-1])
+            return f"{key}: unknown key {quote(place[-1])}; {_nearest(place[-1], allowed)}"
+        case "missing":
+            return f"{key}: this key is required"
+        case "literal_error" | "enum":
+            return f"{key}: {quote(fault['input'])} is not allowed; allowed: {fault['ctx']['expected']}"
+        case "union_tag_invalid":
+            return f"{key}.type: {quote(fault['ctx']['tag'])} is not allowed; allowed: {fault['ctx']['expected_tags']}"
+        case "value_error":
+            # A rule between sections names its keys itself.
+            return f"{key}: {quote(fault['input'])}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
+        case _:
+            return f"{key}: {quote(fault['input'])}: {fault['msg']}"
+
+
+def _keys_of(place: list[str]) -> list[str]:
+    model: type[BaseModel] = PipelineConfig
+    for part in place:
+        if part not in model.model_fields:
+            model = _SINK_TYPES[part]
+            continue
+        annotation = model.model_fields[part].annotation
+        # A section that may be missing is a union with None.
+        sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+        model = next((each for each in sections if issubclass(each, BaseModel)), Section)
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _nearest(name: str, allowed: list[str]) -> str:
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f"did you mean {close[0]!r}?" if close else shorten(f"allowed: {', '.join(allowed) or 'none'}")
+
+
+def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+    declared = [column.name for column in columns]
+    for name in names:
+        if name not in declared:
+            raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {_nearest(name, declared)}")
+
+
+def _require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
+    _require_declared(key, [name], columns)
+    type_ = next(each.type for each in columns if each.name == name)
+    if type_ not in INTEGER_TYPES:
+        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")

@@ -1,0 +1,392 @@
+"""The sections of a pipeline file: which keys they have, and what each value may be. Pure; opens and reads nothing."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from batchledger.adapters.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.lifecycle.platform import Deadlines
+from batchledger.model.balance import HolePolicy
+from batchledger.model.checks import Severity
+from batchledger.model.offsets import LARGEST_OFFSET
+from batchledger.model.quoting import quote
+from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS, explain_schema
+from batchledger.model.records.partitioning import PartitionField, parse_partition
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
+from batchledger.planning.live import Limits, StartPolicy
+
+_SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
+_LAKE_NAME = re.compile(_SQL_NAME, re.ASCII)
+_LAKE_TABLE = re.compile(rf"{_LAKE_NAME.pattern}(\.{_LAKE_NAME.pattern}){{1,4}}", re.ASCII)
+_WHOLE = re.compile(r"\d{1,19}", re.ASCII)
+_DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
+_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_SECONDS = 36_500 * 86_400
+
+
+def written_as(pattern: str, words: str) -> AfterValidator:
+    """Require that a text has a certain form; a text of another form is refused in words."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value) is None:
+            raise ValueError(f"write {words}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _parse_duration(value: object) -> object:
+    seconds: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        seconds = float(value)
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) is not None:
+        seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
+    if seconds is None:
+        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
+    if seconds > _LONGEST_SECONDS:
+        raise ValueError("a duration is 36500d at most")
+    return seconds
+
+
+def _check_columns(value: str) -> str:
+    parse_columns(value)
+    return value
+
+
+def _check_start(value: object) -> object:
+    """Accept earliest, latest or an ISO timestamp; YAML may have made a datetime of it already."""
+    if value in (StartPolicy.EARLIEST, StartPolicy.LATEST):
+        return value
+    moment = value if isinstance(value, datetime) else _parse_moment(str(value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _parse_moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("allowed are earliest, latest, or a timestamp such as 2026-11-21T00:00:00Z") from None
+
+
+def _check_options(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    for option, setting in value.items():
+        reason = explain_refusal(str(option), CONSUMER_OPTIONS)
+        if reason is None and option != "client.rack" and not _WHOLE.fullmatch(str(setting)):
+            reason = f"{option} must be a whole number, found {quote(setting)}"
+        if reason is not None:
+            raise ValueError(reason)
+    return {str(option): str(setting) for option, setting in value.items()}
+
+
+def refuse_repeated(noun: str, names: list[str]) -> list[str]:
+    """Return the names. Raises ValueError with the first that is there twice."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{noun} {quote(name)} is named twice")
+        seen.add(name)
+    return names
+
+
+def _check_deadline(value: float) -> float:
+    if value < 1:
+        raise ValueError("write a duration from 1s to 36500d")
+    return value
+
+
+def _check_remember(value: float) -> float:
+    if value <= 0:
+        raise ValueError("write how long a key is remembered, from 1s to 36500d")
+    return value
+
+
+def _check_keep(value: float) -> float:
+    if value < _SECONDS_BY_UNIT["h"]:
+        raise ValueError("write how long a record is kept in quarantine: 1h or more")
+    return value
+
+
+def _check_target(value: float) -> float:
+    if value < 1:
+        raise ValueError("write how long a batch should take: 1s or more")
+    return value
+
+
+def _check_transaction_timeout(value: float) -> float:
+    if not 1 <= value <= _SECONDS_BY_UNIT["d"]:
+        raise ValueError("write how long a transaction may be open, from 1s to 24h")
+    return value
+
+
+def _check_partitions(value: list[str]) -> list[str]:
+    refuse_repeated("partition", [parse_partition(each).name for each in value])
+    return value
+
+
+def _check_lake_table(value: str) -> str:
+    if _LAKE_TABLE.fullmatch(value) is None:
+        example = f"shop.{value}" if _LAKE_NAME.fullmatch(value) else "shop.orders"
+        raise ValueError(f"write namespace.table, in small letters, digits and _, as {example}; 63 at most in each")
+    return value
+
+
+def _check_schema(table: str) -> str:
+    fault = explain_schema(table.rpartition(".")[0])
+    if fault is not None:
+        raise ValueError(fault)
+    return table
+
+
+Duration = Annotated[float, BeforeValidator(_parse_duration)]
+Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
+Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
+ColumnName = Annotated[
+    str,
+    written_as(
+        rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}",
+        f"the name of a column: a letter, then letters, digits and _, {LONGEST_NAME_BYTES} at most",
+    ),
+]
+KeyColumns = Annotated[
+    list[ColumnName],
+    Field(min_length=1, max_length=MOST_KEY_COLUMNS),
+    AfterValidator(partial(refuse_repeated, "column")),
+]
+ConnectionId = Annotated[
+    str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
+]
+Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
+
+
+class Section(BaseModel):
+    """Keys that are not named are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SourceConfig(Section):
+    """What is read: topics of one Kafka connection, and how a record is decoded."""
+
+    connection: ConnectionId = "kafka_default"
+    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(partial(refuse_repeated, "topic"))]
+    format: Literal["json"] = "json"
+    record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
+    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
+    isolation: Literal["read_committed"] = "read_committed"
+    holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
+    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The declared columns."""
+        return parse_columns(self.record_schema)
+
+
+class TableSinkConfig(Section):
+    """A table, to which rows are appended, or in which they replace each other."""
+
+    mode: Literal["append", "upsert"] = "append"
+    key: KeyColumns | None = None
+    version: Annotated[VersionBy, Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _mode_fits(self) -> "TableSinkConfig":
+        if self.mode == "upsert" and self.key is None:
+            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
+        if self.mode == "append" and (self.key or self.version):
+            raise ValueError("key and version belong to mode: upsert")
+        return self
+
+    @property
+    def sink_mode(self) -> SinkMode:
+        """What becomes of a row."""
+        return SinkMode(self.mode)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a key tells the rows apart."""
+        return self.mode == "upsert"
+
+    @property
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, where the file asks for it."""
+        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
+
+
+class PostgresSinkConfig(TableSinkConfig):
+    """A table of the database that holds the ledger, too."""
+
+    can_be_emptied: ClassVar = True
+    """Whether a rewind can empty the target in the ledger's transaction."""
+
+    type: Literal["postgres"] = "postgres"
+    connection: ConnectionId = "warehouse"
+    table: Annotated[
+        str,
+        written_as(
+            rf"{_SQL_NAME}(\.{_SQL_NAME})?",
+            f"table or schema.table, in small letters, digits, _, no digit first, {LONGEST_NAME_BYTES} in each at most",
+        ),
+        AfterValidator(_check_schema),
+    ]
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return self.table
+
+    @property
+    def qualified_table(self) -> tuple[str, str]:
+        """Schema and table name; a bare name lives in ``public``."""
+        schema, _, table = self.table.rpartition(".")
+        return schema or "public", table
+
+
+class IcebergSinkConfig(TableSinkConfig):
+    """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
+
+    can_be_emptied: ClassVar = False
+
+    type: Literal["iceberg"]
+    catalog: ConnectionId = "lake"
+    table: Annotated[str, AfterValidator(_check_lake_table)]
+    partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = []
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return f"{self.catalog}.{self.table}"
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]:
+        """The declared partitions."""
+        return tuple(map(parse_partition, self.partition_by))
+
+
+class KafkaSinkConfig(Section):
+    """A topic, to which each row is produced as a record."""
+
+    can_be_emptied: ClassVar = False
+
+    type: Literal["kafka"]
+    connection: ConnectionId = "kafka_default"
+    topic: Topic
+    key: KeyColumns | None = None
+    format: Literal["json"] = "json"
+    transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
+    accept_older_transactions: bool = False
+
+    @property
+    def sink_mode(self) -> SinkMode:
+        """What becomes of a row."""
+        return SinkMode.PRODUCE
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a key tells the records apart."""
+        return self.key is not None
+
+    @property
+    def target(self) -> str:
+        """The target as people write it."""
+        return f"topic {self.topic}"
+
+
+def _name_type(section: object) -> object:
+    """Let a section without a type be one of a table, as it was before there were others."""
+    return {"type": "postgres", **section} if isinstance(section, dict) else section
+
+
+SinkConfig = Annotated[
+    PostgresSinkConfig | KafkaSinkConfig | IcebergSinkConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_name_type),
+]
+
+
+class LimitsConfig(Section):
+    """How much one batch takes."""
+
+    max_records: Count = 1_000_000
+    min_records: Count = 1
+    max_delay: Duration = 300.0
+    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
+
+    @model_validator(mode="after")
+    def _minimum_fits(self) -> "LimitsConfig":
+        if self.min_records > self.max_records:
+            raise ValueError(f"min_records {self.min_records} is larger than max_records {self.max_records}")
+        return self
+
+    @property
+    def rules(self) -> Limits:
+        """What the planning step needs to know of the section."""
+        return Limits(self.max_records, self.min_records, self.max_delay, self.target_duration)
+
+
+class DedupeConfig(Section):
+    """Which records count as the same message, and for how long a message is remembered."""
+
+    key: KeyColumns
+    remember: Annotated[Duration, AfterValidator(_check_remember)]
+    duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
+
+
+class SequenceConfig(Section):
+    """The producers' own numbering: whose it is, and the column of the numbers."""
+
+    key: KeyColumns
+    number: ColumnName
+    starts_at: Annotated[int, Field(ge=-LARGEST_OFFSET - 1, le=LARGEST_OFFSET)] | None = None
+    severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
+
+    @model_validator(mode="after")
+    def _number_is_no_key(self) -> "SequenceConfig":
+        if self.number in self.key:
+            raise ValueError(f"the number {self.number!r} is in the key too; each record would be a series of its own")
+        return self
+
+
+class QuarantineConfig(Section):
+    """How long records that were set aside are kept, without it for good; and how much of a batch may be set aside."""
+
+    keep: Annotated[Duration, AfterValidator(_check_keep)] | None = None
+    max_share: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @property
+    def limit(self) -> QuarantineLimit:
+        """What an audit needs to know of the section: a share that is named counts from the first record on."""
+        return QuarantineLimit() if self.max_share is None else QuarantineLimit(self.max_share, min_records=1)
+
+
+class AuditConfig(Section):
+    """How many of the newest batches the periodic audit proves; without it the whole history."""
+
+    newest: Count | None = None
+
+
+class DeadlinesConfig(Section):
+    """After how long something becomes an incident; what is not named never does."""
+
+    lag: Deadline | None = None
+    freshness: Deadline | None = None
+    blocked: Deadline | None = None
+
+    @property
+    def rules(self) -> Deadlines:
+        """What a look at the pipeline needs to know of the section."""
+        return Deadlines(_duration(self.lag), _duration(self.freshness), _duration(self.blocked))
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

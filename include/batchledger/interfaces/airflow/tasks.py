@@ -1,0 +1,275 @@
+"""The bodies of the Airflow tasks: one step of a batch each, and errors in Airflow's terms.
+
+Tasks pass a batch id through XCom and nothing else. Fencing lives in the ledger: Airflow may run a task twice at the
+same time, and every step here stays safe. Heavy imports happen inside the functions, because DAG files are parsed
+through this module.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import Asset, get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from batchledger.interfaces.trigger_form import CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.model.batch import Lane
+from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import DagRunProtocol
+
+    from batchledger.config.pipeline_file import PipelineConfig
+    from batchledger.lifecycle.platform import Platform
+    from batchledger.model.batch import Batch, Decision
+
+logger = logging.getLogger(__name__)
+
+# The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
+BACKFILL = "backfill"
+
+# The end of each run's last task is an event of it, whatever became of the batch.
+REPORTS = Asset("batchledger_reports")
+
+
+def plan(pipeline: "PipelineConfig") -> int:
+    """Return the id of the batch that the run is asked to work on; skip the run when there is nothing to do.
+
+    While the pipeline is paused, or another run is at work on that batch, a run that only catches up is skipped too;
+    any other order fails, so that nothing that was asked for looks done. A dry run ends here: what follows is skipped.
+    A form that was filled in wrongly is refused before anything heavy is imported or opened.
+    """
+    with _in_airflow_terms():
+        order = _read_order(pipeline)
+    from batchledger.adapters.postgres.database import keep_connections
+
+    with _in_airflow_terms(order), keep_connections():
+        batch = _plan(pipeline, order)
+    if batch is None:
+        raise AirflowSkipException(
+            f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
+        )
+    return batch.batch_id
+
+
+def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
+    """Fill the staging of a new attempt, over Spark Connect or by spark-submit.
+
+    A batch that another run is at work on ends it as it ends ``plan``.
+    """
+    from batchledger.adapters.postgres.database import keep_connections
+    from batchledger.wiring import build_platform, choose_stage_step
+
+    with _in_airflow_terms():
+        order = _read_order(pipeline)
+    with _in_airflow_terms(order), keep_connections():
+        return choose_stage_step(pipeline)(build_platform(pipeline), batch_id, _run()).batch_id
+
+
+def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
+    """Judge what was staged; a failing check blocks the batch and fails the task for good."""
+    from batchledger.adapters.postgres.database import keep_connections
+    from batchledger.lifecycle import run_batch
+    from batchledger.wiring import build_platform
+
+    with _in_airflow_terms(), keep_connections():
+        return run_batch.audit(build_platform(pipeline), batch_id, _run()).batch_id
+
+
+def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
+    """Make rows and offsets visible together."""
+    from batchledger.adapters.postgres.database import keep_connections
+    from batchledger.lifecycle import run_batch
+    from batchledger.wiring import build_platform
+
+    with _in_airflow_terms(), keep_connections():
+        return run_batch.publish(build_platform(pipeline), batch_id, _run()).batch_id
+
+
+def audit_ledger(name: str, newest: int | None = None) -> None:
+    """Prove a pipeline and look at what is going on; fail for good where something was found.
+
+    Results are stored and alerts are sent before that. ``newest`` as for ``upkeep.audit_pipeline``. The file is read
+    here, so that a refused one fails this task alone.
+    """
+    from batchledger.config.pipeline_file import load_pipeline
+    from batchledger.interfaces.upkeep import audit_and_tell
+
+    with _in_airflow_terms():
+        audit = audit_and_tell(load_pipeline(name), newest)
+    for line in audit.coverage.describe_unproved():
+        logger.info("not proved: %s", line)
+    for check in audit.checks:
+        logger.info("%s %s: %s", check.outcome, check.name, check.detail)
+    if audit.failed:
+        found = "; ".join(f"{each.name}: {each.detail}" for each in audit.failed)
+        raise AirflowFailException(f"{name}: {len(audit.failed)} of {len(audit.checks)} checks not passed. {found}")
+
+
+def keep_house() -> None:
+    """Remove what is left behind in the ledgers of all pipelines; the log says what."""
+    from batchledger.interfaces.upkeep import keep_house
+
+    with _in_airflow_terms():
+        keep_house()
+
+
+def report(pipeline: "PipelineConfig") -> None:
+    """Tell people what has begun and what is over. The batch is as it was, whatever becomes of a channel.
+
+    Its end is an event of ``REPORTS``, after which the pages are brought up to date.
+    """
+    from batchledger.adapters.postgres.database import keep_connections
+    from batchledger.monitoring import alerting
+    from batchledger.wiring import build_alerting, build_platform
+
+    with _in_airflow_terms(), keep_connections():
+        told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
+    logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
+
+
+def write_docs() -> None:
+    """Bring Data Docs of all pipelines up to date, and fail when that was not possible for one of them.
+
+    Of all, whoever has reported: of two reports that come close together Airflow hands over the first one only, and
+    pages that nothing has happened to cost next to nothing. A refused file is left out; its own DAG says why.
+    """
+    from batchledger.interfaces.data_docs.site import build_all_docs
+
+    _, failures = build_all_docs()
+    with _in_airflow_terms():
+        for error in failures.values():
+            if not isinstance(error, ConfigurationError):
+                raise error
+
+
+def fail(error: BatchledgerError) -> None:
+    """Fail the task with a refused pipeline file's own message."""
+    raise AirflowFailException(str(error)) from error
+
+
+class CatchUpOperator(TriggerDagRunOperator):
+    """Start the pipeline's next run when the batch left records behind; skip otherwise."""
+
+    template_fields = (*TriggerDagRunOperator.template_fields, "batch_id")
+
+    def __init__(self, *, pipeline: "PipelineConfig", batch_id: Any, **settings: Any) -> None:
+        super().__init__(trigger_dag_id=pipeline.name, logical_date=None, **settings)
+        self.pipeline = pipeline
+        self.batch_id = batch_id
+
+    def execute(self, context: "Context") -> None:
+        """Look up what the plan of the batch left behind; a replay, or a run for one batch, leaves that to others."""
+        from batchledger.wiring import build_platform
+
+        with _in_airflow_terms():
+            batch = build_platform(self.pipeline).ledger.load_batch(int(self.batch_id))
+            order = _read_order(self.pipeline)
+        if batch.lane is not Lane.LIVE:
+            raise AirflowSkipException("a replay moves no position, so there is nothing to go on with")
+        left = batch.lag_left_records
+        if left == 0:
+            raise AirflowSkipException("the batch took everything that was readable")
+        if isinstance(order, CatchUp) and order.max_records is not None:
+            raise AirflowSkipException(f"one batch was asked for; {left} records wait for the next run")
+        self.log.info("%d records were left behind; the next run starts now", left)
+        super().execute(context)
+
+
+def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
+    from batchledger.lifecycle import plans
+    from batchledger.lifecycle.at_work import hand_on
+    from batchledger.wiring import build_platform
+
+    platform = build_platform(pipeline)
+    batch: Batch | None
+    match order:
+        case CatchUp(max_records, decision):
+            batch = _plan_live(platform, max_records, decision)
+        case Republish(replay, decision, key):
+            batch = plans.plan_replay(platform, replay, _run(), decision, key)
+        case Rehearse():
+            _rehearse(pipeline, platform, order)
+            return None
+        case Retake(batch_id, decision):
+            batch = plans.retake(platform, batch_id, _run(), decision)
+    if batch is not None:
+        # The stage step may have to wait for a slot.
+        hand_on(platform, batch.batch_id, _run())
+    return batch
+
+
+def _plan_live(platform: "Platform", max_records: int | None, decision: "Decision | None") -> "Batch":
+    """Return the live batch to work on; skip the run when there is none, and say what waits."""
+    from batchledger.lifecycle import plans
+    from batchledger.planning.live import Plan, describe_idle
+
+    try:
+        found = plans.plan_or_idle(platform, _run(), max_records=max_records, decision=decision)
+    except PipelinePausedError as error:
+        if max_records is not None:
+            raise
+        raise AirflowSkipException(str(error)) from error
+    if isinstance(found, Plan):
+        idle = describe_idle(found, platform.rules.limits)
+        raise AirflowSkipException(f"{platform.rules.name}: nothing to do, {idle}")
+    return found
+
+
+def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse) -> None:
+    """Write what a replay would change to the log, and end the task; return when there is nothing to publish again."""
+    from batchledger.lifecycle.dry_run import describe_dry_run, dry_run_replay
+    from batchledger.wiring import choose_stage_step
+
+    found = dry_run_replay(platform, order.replay, _run(), order.decision, choose_stage_step(pipeline))
+    if found is None:
+        return
+    for line in describe_dry_run(found, platform.decisions.load_balances(found.batch.batch_id)):
+        logger.info("%s", line)
+    if found.objections:
+        raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.words)}")
+    raise AirflowSkipException(f"{pipeline.name}: a dry run, nothing was published")
+
+
+def _read_order(pipeline: "PipelineConfig") -> Order:
+    """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed."""
+    dag_run = _dag_run()
+    return read_order(dag_run.conf or {}, _read_facts(dag_run), pipeline.source.topics)
+
+
+def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    return RunFacts(
+        run_id=dag_run.run_id,
+        is_backfill=dag_run.run_type == BACKFILL,
+        interval=None if start is None or end is None else (start, end),
+        times_cleared=dag_run.clear_number or 0,
+        created_by=dag_run.triggering_user_name,
+        started_at=dag_run.start_date,
+    )
+
+
+def _dag_run() -> "DagRunProtocol":
+    return get_current_context()["dag_run"]
+
+
+def _run() -> str:
+    """The name under which the ledger knows this DAG run."""
+    return _dag_run().run_id
+
+
+@contextmanager
+def _in_airflow_terms(order: Order | None = None) -> Iterator[None]:
+    """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well."""
+    try:
+        yield
+    except BatchledgerError as error:
+        if isinstance(error, AtWorkError) and isinstance(order, CatchUp) and order.max_records is None:
+            raise AirflowSkipException(str(error)) from error
+        if error.retryable:
+            raise
+        raise AirflowFailException(str(error)) from error

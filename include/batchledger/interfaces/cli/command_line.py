@@ -1,0 +1,51 @@
+"""What several commands share: their arguments, who calls, and how what a person wrote is read."""
+
+import getpass
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from batchledger.interfaces import notation
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.replay import Window
+
+Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def run_name() -> str:
+    """Who runs this, for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"cli__{moment}__{user()}"
+
+
+def user() -> str:
+    """Who decides: ``ana@host``."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def parse_range(text: str) -> OffsetRange:
+    """Read ``orders[3] 10..25``. Raises typer.BadParameter."""
+    try:
+        return OffsetRange.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f'{error}, in quotes: "orders[3] 10..25"') from error
+
+
+def parse_bounds(since: str, until: str) -> Window | OffsetRange:
+    """Read what lies between two bounds, as ``notation`` has it. Raises typer.BadParameter."""
+    try:
+        return notation.parse_bounds(since, until)
+    except ValueError as error:
+        raise typer.BadParameter(f"--from and --until: {error}") from error
+
+
+def parse_target(texts: Sequence[str]) -> notation.RewindTarget:
+    """Read where a rewind goes, as ``notation`` has it. Raises typer.BadParameter."""
+    try:
+        return notation.parse_target(texts)
+    except ValueError as error:
+        raise typer.BadParameter(f"--to: {error}") from error

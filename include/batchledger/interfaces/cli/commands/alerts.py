@@ -1,0 +1,109 @@
+"""``batchledger alerts``: what people are to know, what was sent of it, and trial messages. Works without Airflow."""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline, read_pipeline_file
+from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.display import alerts as alert_display
+from batchledger.interfaces.cli.printing import print_json, print_out
+from batchledger.model.errors import BatchledgerError, ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+Visited = TypeVar("Visited")
+
+MaybeName = Annotated[
+    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
+]
+
+
+class _ListByDefault(TyperGroup):
+    """``batchledger alerts orders`` stands for ``batchledger alerts list orders``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See the base class."""
+        if not args or args[0] not in (*self.commands, "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(help="What people are to know, and what was sent of it: list, send, test.", cls=_ListByDefault)
+
+
+@app.command("list")
+def list_incidents(
+    pipeline: MaybeName = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many of each pipeline.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the open incidents and those that ended last, and what was sent. The default; 1 when a ledger is silent."""
+    from batchledger.adapters.postgres.ledger.incidents import list_alerts
+    from batchledger.wiring import ledger_dsn
+
+    found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
+    alert_display.show_alerts(found, failures, as_json)
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command("send")
+def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
+    """Look at the pipelines and send what is due, as the report task of each Airflow run does.
+
+    Exit code 1 when the ledger of one does not answer; the others are looked at all the same.
+    """
+    from batchledger.monitoring.alerting import report
+    from batchledger.wiring import build_alerting, build_platform
+
+    told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)))
+    alert_display.show_told(told, failures, as_json)
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command("test")
+def send_trial(
+    connection: Annotated[str, typer.Argument(metavar="CONNECTION", help="The id of an Airflow connection.")],
+    as_json: AsJson = False,
+) -> None:
+    """Send a trial message through a connection; 1 when it is not delivered within 10 seconds."""
+    from batchledger.monitoring.alerting import try_channel
+    from batchledger.wiring import open_channel
+
+    try_channel(open_channel, connection)
+    if as_json:
+        print_json({"connection": connection, "delivered": True})
+    else:
+        print_out(f"A trial message was delivered through {connection}.")
+
+
+def _visit(
+    pipeline: str | None, visit: Callable[[PipelineConfig], Visited]
+) -> tuple[dict[str, Visited], dict[str, BatchledgerError]]:
+    """Return what came of the visit of each pipeline, and why others could not be visited; one that is named raises."""
+    done: dict[str, Visited] = {}
+    failures: dict[str, BatchledgerError] = {}
+    for each in _select(pipeline):
+        try:
+            done[each.name] = visit(each)
+        except BatchledgerError as error:
+            if pipeline is not None:
+                raise
+            failures[each.name] = error
+    return done, failures
+
+
+def _select(pipeline: str | None) -> Iterator[PipelineConfig]:
+    """Return the named pipeline, or all whose file is accepted; a refused file harms no other."""
+    if pipeline is not None:
+        yield load_pipeline(pipeline)
+        return
+    for path in find_pipeline_files():
+        try:
+            yield read_pipeline_file(path)
+        except ConfigurationError as error:
+            logger.warning("%s", error)

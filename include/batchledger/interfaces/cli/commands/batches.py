@@ -1,0 +1,123 @@
+"""The commands that take batches one after the other, and show and prove what was taken."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.cli.command_line import AsJson, Name, run_name, user
+from batchledger.interfaces.cli.display import batches as display
+from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Batch, BatchState, Decision
+from batchledger.model.errors import AtWorkError
+
+
+def migrate(pipeline: Name, as_json: AsJson = False) -> None:
+    """Bring the ledger's tables in the pipeline's warehouse up to date."""
+    from batchledger.adapters.postgres.ledger.migrate import migrate as run_migrations
+    from batchledger.wiring import ledger_dsn
+
+    before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)))
+    display.show_migration(before, after, as_json)
+
+
+def plan(pipeline: Name, as_json: AsJson = False) -> None:
+    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing.
+
+    Also what threatens the unread records: open transactions that hold them back, and when the oldest may expire.
+    """
+    from batchledger.lifecycle import plans
+    from batchledger.monitoring.health import read_threats
+    from batchledger.planning.live import Plan
+    from batchledger.wiring import build_platform
+
+    platform = build_platform(load_pipeline(pipeline))
+    now = datetime.now(UTC)
+    planned = platform.ledger.find_open_batch(pipeline) or plans.preview(platform)
+    threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
+    replaced = plans.find_replaced_rows(platform, planned.ranges)
+    once_more = plans.find_once_more(platform, planned.ranges)
+    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced, once_more=once_more)
+
+
+def run(
+    pipeline: Name,
+    until_caught_up: Annotated[bool, typer.Option(help="Go on to the log ends of this moment.")] = False,
+    batch: Annotated[int | None, typer.Option(help="Take this batch again, a blocked one included.")] = None,
+    reason: Annotated[str, typer.Option(help="With --batch: why; recorded with your name.")] = "no reason given",
+    as_json: AsJson = False,
+) -> None:
+    """Plan, stage, audit and publish without Airflow.
+
+    While another run is at work on the batch, it says so, changes nothing and ends with exit code 0; with
+    --until-caught-up it waits for it.
+    """
+    from batchledger.lifecycle import plans, run_batch
+    from batchledger.lifecycle.catching_up import catch_up
+    from batchledger.lifecycle.ownership import load_batch
+
+    platform, stage = build_followed(load_pipeline(pipeline))
+    if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
+        display.show_published_already(known, as_json)
+        return
+    if until_caught_up and batch is None:
+        _show_run(platform, list(catch_up(platform, run_name, stage)), as_json)
+        return
+    name = run_name()
+    try:
+        if batch is not None:
+            plans.retake(platform, batch, name, Decision(user(), reason))
+        done = run_batch.run_once(platform, name, batch, stage)
+    except AtWorkError as error:
+        display.show_left(error, as_json)
+        return
+    _show_run(platform, [] if done is None else [done], as_json)
+
+
+def _show_run(platform: Platform, published: Sequence[Batch], as_json: bool) -> None:
+    counted = [
+        (each, sum(balance.quarantined for balance in platform.decisions.load_balances(each.batch_id)))
+        for each in published
+    ]
+    display.show_run(platform.rules.name, counted, as_json)
+
+
+def batches(
+    pipeline: Name,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the batches of a pipeline, and what people decided about it and them, the newest first."""
+    from batchledger.adapters.postgres.ledger.history import list_batches, list_decisions
+    from batchledger.wiring import ledger_dsn
+
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    decisions = list_decisions(dsn, pipeline, limit)
+    display.show_batches(pipeline, list_batches(dsn, pipeline, limit), decisions, as_json)
+
+
+def batch(
+    batch_id: Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")],
+    connection: Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")] = "warehouse",
+    as_json: AsJson = False,
+) -> None:
+    """Show one batch: its ranges with their balance, its attempts, its checks."""
+    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.config.connections import load_connection, postgres_dsn
+
+    dsn = postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
+    display.show_batch(load_batch_history(dsn, batch_id), as_json)
+
+
+def verify(pipeline: Name, as_json: AsJson = False) -> None:
+    """Prove I1, I2, I7 and I8 over the whole history and compare the target with the ledger; 1 on any finding."""
+    from batchledger.wiring import verify_pipeline
+
+    config = load_pipeline(pipeline)
+    verification = verify_pipeline(config)
+    display.show_verification(verification, config.delivery, as_json)
+    if not verification.holds:
+        raise typer.Exit(1)

@@ -1,0 +1,103 @@
+"""``batchledger quarantine``: look at the records that could not be decoded, publish them again, or drop them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range, user
+from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
+from batchledger.interfaces.cli.display import quarantine as quarantine_display
+from batchledger.model.batch import Decision, QuarantinedRecord
+from batchledger.model.offsets import OffsetRange, merge_ranges
+from batchledger.planning.replay import Quarantined, Replay, split_quarantined
+
+if TYPE_CHECKING:
+    from batchledger.ports import Ledger
+
+app = typer.Typer(help="Records that could not be decoded: list them, try them again, drop them.", no_args_is_help=True)
+
+Ranges = Annotated[
+    list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
+]
+All = Annotated[bool, typer.Option("--all", help="All that the pipeline has in quarantine, instead of ranges.")]
+
+
+@app.command("list")
+def list_records(
+    pipeline: Name,
+    limit: Annotated[int, typer.Option(min=1, help="How many, in the order of offsets.")] = 100,
+    show_payload: Annotated[bool, typer.Option(help="Print the values too, what is not ASCII escaped.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the records of a pipeline that are in quarantine: coordinates, error, batch, and size."""
+    from batchledger.adapters.postgres.ledger.history import list_quarantine
+    from batchledger.wiring import ledger_dsn
+
+    found = list_quarantine(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
+    quarantine_display.show_quarantine(pipeline, found, show_payload=show_payload, as_json=as_json)
+
+
+@app.command("replay")
+def replay_records(
+    pipeline: Name,
+    ranges: Ranges = None,
+    *,
+    everything: All = False,
+    reason: Reason = None,
+    dry_run: DryRunOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode records again, with the pipeline's schema and transform of today; what fails again stays.
+
+    They are read from the bytes that quarantine has kept, so Kafka need not have them any more.
+    """
+    found = _select(pipeline, ranges, everything)
+    portions = split_quarantined(found)
+    if dry_run:
+        asked = Quarantined(tuple(merge_ranges(each.range for each in found)))
+        if len(portions) > 1:
+            raise typer.BadParameter(
+                f"one dry run looks at one batch, and these would be {len(portions)}; name some of them, such as "
+                f'"{portions[0].ranges[0]}"'
+            )
+        rehearse(pipeline, Replay(asked), reason, as_json)
+        return
+    decision = Decision(user(), require_reason(reason))
+    done = publish_again(pipeline, [Replay(each) for each in portions], decision)
+    quarantine_display.show_replayed_records(pipeline, done, as_json)
+
+
+@app.command("drop")
+def drop_records(
+    pipeline: Name,
+    ranges: Ranges = None,
+    *,
+    everything: All = False,
+    reason: Reason = None,
+    dry_run: DryRunOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove records from quarantine for good. The balance keeps them, and the ledger who dropped them."""
+    found = _select(pipeline, ranges, everything)
+    selected = merge_ranges(each.range for each in found)
+    if not dry_run:
+        decision = Decision(user(), require_reason(reason))
+        dropped = _ledger(pipeline).drop_quarantined(pipeline, selected, decision)
+    else:
+        dropped = len(found)
+    quarantine_display.show_dropped(pipeline, selected, dropped, is_dry_run=dry_run, as_json=as_json)
+
+
+def _select(pipeline: str, ranges: list[str] | None, everything: bool) -> list[QuarantinedRecord]:
+    """Return what is in quarantine of what was named; it may be nothing."""
+    if everything == bool(ranges):
+        raise typer.BadParameter("name ranges, as 'quarantine list' shows them, or --all")
+    named: list[OffsetRange] | None = None if everything else [parse_range(each) for each in ranges or ()]
+    return list(_ledger(pipeline).find_quarantined(pipeline, named))
+
+
+def _ledger(pipeline: str) -> "Ledger":
+    from batchledger.wiring import build_platform
+
+    return build_platform(load_pipeline(pipeline)).ledger

@@ -1,0 +1,125 @@
+"""``batchledger replay``: publish what was read before once more, by time or by offsets."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.cli.command_line import AsJson, Name, parse_bounds, parse_range, run_name, user
+from batchledger.interfaces.cli.display import replays as display
+from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.model.batch import Batch, Decision
+from batchledger.model.errors import BatchBlockedError, BatchledgerError
+from batchledger.planning.replay import Replay, Window
+
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.history import BatchHistory
+
+logger = logging.getLogger(__name__)
+
+AllowExpired = Annotated[
+    bool, typer.Option(help="Leave out what Kafka has removed, and record it, instead of refusing.")
+]
+DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Show what it would do to the rows, and do nothing.")]
+Reason = Annotated[str | None, typer.Option(help="Why; recorded with your name.")]
+
+
+def replay(
+    pipeline: Name,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="BOUND", help="A moment (UTC unless it has a zone), or orders[3]@1200."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="BOUND", help="Where it ends; not part of it.")] = None,
+    ranges: Annotated[
+        list[str] | None, typer.Option("--range", metavar="RANGE", help='"orders[3] 1200..1500"; may be repeated.')
+    ] = None,
+    allow_expired: AllowExpired = False,
+    reason: Reason = None,
+    dry_run: DryRunOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish offsets again: their rows are replaced in one transaction, and no position moves.
+
+    A topic replaces nothing: its readers see these records once more; how many, it says first.
+    """
+    asked = _read_request(since, until, ranges or [], allow_expired)
+    if dry_run:
+        rehearse(pipeline, asked, reason, as_json)
+        return
+    decision = Decision(user(), require_reason(reason))
+    if not (done := publish_again(pipeline, [asked], decision)):
+        display.show_nothing_to_replay(pipeline, asked, as_json)
+    for history in done:
+        display.show_replayed(history, as_json)
+
+
+def require_reason(reason: str | None) -> str:
+    """Return the reason. Raises typer.BadParameter when there is none."""
+    if reason is None or not reason.strip():
+        raise typer.BadParameter("give a --reason; others will read it in the ledger")
+    return reason
+
+
+def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision) -> "list[BatchHistory]":
+    """Publish each request as a batch of its own; return what the ledger has of those that found something to do."""
+    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.lifecycle import plans, run_batch
+    from batchledger.wiring import ledger_dsn
+
+    config = load_pipeline(pipeline)
+    platform, stage = build_followed(config)
+    done = []
+    for request in requests:
+        run = run_name()
+        batch = plans.plan_replay(platform, request, run, decision, key=run)
+        if batch is not None:
+            with _told_how_to_go_on(batch):
+                run_batch.take_through(platform, batch.batch_id, run, stage)
+            done.append(load_batch_history(ledger_dsn(config), batch.batch_id))
+    return done
+
+
+@contextmanager
+def _told_how_to_go_on(batch: Batch) -> Iterator[None]:
+    """Say what a person can do about a replay that has failed: nobody else takes it up."""
+    try:
+        yield
+    except BatchledgerError:
+        logger.warning(
+            "%s, the replay, stays open. Take it again: batchledger run %s --batch %d; or close it: batchledger "
+            "discard %d --reason WHY",
+            batch.label, batch.pipeline, batch.batch_id, batch.batch_id,
+        )  # fmt: skip
+        raise
+
+
+def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
+    """Show what a replay would do. Ends with exit code 3 when it would not be published."""
+    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.lifecycle.dry_run import dry_run_replay
+    from batchledger.wiring import ledger_dsn
+
+    config = load_pipeline(pipeline)
+    platform, stage = build_followed(config)
+    found = dry_run_replay(platform, asked, run_name(), Decision(user(), reason or "a dry run"), stage)
+    if found is None:
+        display.show_nothing_to_replay(pipeline, asked, as_json)
+        return
+    display.show_dry_run(found, load_batch_history(ledger_dsn(config), found.batch.batch_id), as_json)
+    if found.objections:
+        raise typer.Exit(BatchBlockedError.exit_code)
+
+
+def _read_request(since: str | None, until: str | None, ranges: list[str], allow_expired: bool) -> Replay:
+    named = tuple(parse_range(each) for each in ranges)
+    if since is None and until is None and named:
+        return Replay(named, allow_expired)
+    if since is None or until is None or named:
+        raise typer.BadParameter("name what to publish again: either --from and --until, or --range once or more")
+    bounds = parse_bounds(since, until)
+    return Replay(bounds if isinstance(bounds, Window) else (bounds,), allow_expired)

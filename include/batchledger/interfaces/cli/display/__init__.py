@@ -1,0 +1,1 @@
+"""What the commands print: a table for people, or one JSON document."""

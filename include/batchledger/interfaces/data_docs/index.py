@@ -1,0 +1,27 @@
+"""The templates of the pages, and the way in: made from summaries alone, so Airflow's API server can make it too."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, Template
+
+from batchledger.interfaces.data_docs.folder import POLICY
+from batchledger.interfaces.templates import escaping_templates
+
+
+def find_template(name: str) -> Template:
+    """Return a template of the pages."""
+    return _templates().get_template(name)
+
+
+def write_index(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page over these pipelines."""
+    return find_template("index.html.j2").render(pipelines=summaries)
+
+
+@cache
+def _templates() -> Environment:
+    templates = escaping_templates("batchledger.interfaces.data_docs")
+    templates.globals["policy"] = POLICY
+    return templates

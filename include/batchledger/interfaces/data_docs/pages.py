@@ -1,0 +1,66 @@
+"""The pages as text: what the ledger holds of a batch and of a pipeline, put into templates that escape everything.
+
+A page loads nothing, runs no script and forbids both, so it reads the same from a disk, behind a login and offline.
+"""
+
+from collections.abc import Sequence
+
+from batchledger.adapters.postgres.ledger.audits import StoredAudit
+from batchledger.adapters.postgres.ledger.figures import BatchFigures
+from batchledger.adapters.postgres.ledger.history import BatchHistory
+from batchledger.interfaces.data_docs.charts import draw_history
+from batchledger.interfaces.data_docs.expectations import render_results
+from batchledger.interfaces.data_docs.index import find_template
+from batchledger.model.checks import Outcome
+
+BATCHES_DRAWN = 100
+_BALANCE = (
+    "accepted",
+    "duplicates",
+    "quarantined",
+    "tombstones",
+    "filtered",
+    "holes",
+    "aborted",
+    "markers",
+    "compacted",
+    "accepted_loss",
+    "unexplained",
+)
+_OUTCOMES = {
+    Outcome.PASSED: "✔ passed",
+    Outcome.FAILED: "✘ failed",
+    Outcome.NOT_RUN: "⚠ could not run",
+    Outcome.EMPTY: "○ nothing to judge",
+}
+
+
+def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str:
+    """Return the page of a batch; ``stamp`` says what it was made from."""
+    suites = dict.fromkeys(each.suite for each in history.checks)
+    rendered = {
+        suite: render_results([each for each in history.checks if each.suite is suite], suite.value) for suite in suites
+    }
+    return find_template("batch.html.j2").render(
+        batch=history.batch,
+        figures=figures,
+        history=history,
+        lines=_BALANCE,
+        outcomes=_OUTCOMES,
+        stamp=stamp,
+        tables={suite: table for suite, table in rendered.items() if table is not None},
+    )
+
+
+def write_history(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudit | None = None) -> str:
+    """Return the history of a pipeline, ``batches`` the oldest first, with what its newest audit has found."""
+    drawn = batches[-BATCHES_DRAWN:]
+    return find_template("history.html.j2").render(
+        audit=audit,
+        batches=batches,
+        drawing=draw_history(drawn) if drawn else None,
+        drawn=len(drawn),
+        outcomes=_OUTCOMES,
+        pipeline=pipeline,
+        table=render_results(audit.checks, "audit") if audit else None,
+    )

@@ -1,0 +1,93 @@
+"""Data Docs behind Airflow's login: reads files of the docs folder, and nothing else.
+
+Who may see the DAG of a pipeline may see its pages, and its line on the page over all pipelines. The names in a URL are
+matched whole before a path is made of them, so none leads out of the folder. Addresses begin where Airflow does, which
+may be behind a proxy's prefix.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import FastAPI, HTTPException, Request, status
+from fastapi import Path as InPath
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from batchledger.interfaces.data_docs.folder import POLICY, DocsFolder
+from batchledger.interfaces.data_docs.index import write_index
+from batchledger.interfaces.page.access import TO_READ
+
+# These pages have their own styles in them; the other headers are those of every answer here.
+_HEADERS = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'"}
+
+Pipeline = Annotated[str, InPath(alias="dag_id")]
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the pages to the application, below ``/docs``."""
+    of_pipeline = [TO_READ]
+    app.get("/docs")(_redirect_to_index)
+    app.get("/docs/")(_redirect_to_index)
+    app.get("/docs/index.html")(_show_index)
+    app.get("/docs/{dag_id}", dependencies=of_pipeline)(_redirect_to_history)
+    app.get("/docs/{dag_id}/", dependencies=of_pipeline)(_redirect_to_history)
+    app.get("/docs/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(_redirect_to_batch)
+    app.get("/docs/{dag_id}/{page}", dependencies=of_pipeline)(_show_page)
+
+
+def _redirect_to_index(request: Request) -> RedirectResponse:
+    return _lead(request, "index.html")
+
+
+def _show_index(user: GetUserDep) -> HTMLResponse:
+    """Show the pipelines that the user may see; the file in the folder tells of all."""
+    readable = get_auth_manager().get_authorized_dag_ids(user=user)
+    summaries = DocsFolder.of_environment().list_summaries()
+    return HTMLResponse(write_index([each for each in summaries if each["pipeline"] in readable]), headers=_HEADERS)
+
+
+def _redirect_to_history(request: Request, pipeline: Pipeline) -> RedirectResponse:
+    _find(pipeline, "index")
+    return _lead(request, f"{pipeline}/index.html")
+
+
+def _redirect_to_batch(request: Request, pipeline: Pipeline, run_id: str) -> RedirectResponse:
+    """Lead from a run to the batch that it worked on last."""
+    _find(pipeline, "index")
+    summary = DocsFolder.of_environment().read_summary(pipeline) or {}
+    batch_id = summary.get("batch_by_run", {}).get(run_id)
+    if batch_id is None:
+        raise _missing(f"batchledger docs {pipeline}")
+    return _lead(request, f"{pipeline}/{int(batch_id)}.html")
+
+
+def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
+    return _send(_find(pipeline, page), f"batchledger docs {pipeline}")
+
+
+def _lead(request: Request, page: str) -> RedirectResponse:
+    """Lead to a page, below what the request's address has before that of the pages."""
+    return RedirectResponse(f"{request.scope['root_path']}/docs/{page}")
+
+
+def _find(pipeline: str, page: str) -> Path:
+    file = DocsFolder.of_environment().find_page(pipeline, page)
+    if file is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such page")
+    return file
+
+
+def _send(file: Path, command: str) -> HTMLResponse:
+    try:
+        return HTMLResponse(file.read_text(encoding="utf-8"), headers=_HEADERS)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _missing(command) from error
+
+
+def _missing(command: str) -> HTTPException:
+    return HTTPException(
+        status.HTTP_404_NOT_FOUND,
+        "this page was not written yet, or its batch is older than those that are kept. The DAG batchledger-data-docs "
+        f"writes pages after each run; so does: {command}",
+    )

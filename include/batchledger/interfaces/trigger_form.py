@@ -1,0 +1,308 @@
+"""What a run is asked to do: the fields of the trigger form, checked and turned into one frozen order. Pure.
+
+A run that nobody filled in a form for, a scheduled one, catches up. A backfill run publishes the records of its
+interval again, whatever its run id says: Airflow lets a run that a backfill takes again keep its old one. Everything
+that JSON schema cannot say about the fields is checked here, and refused by the name of the field.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from batchledger.model.batch import Decision
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_ranges, find_overlaps
+from batchledger.model.quoting import quote, shorten
+from batchledger.planning.replay import Interval, Quarantined, Replay, Window
+
+
+class Action(StrEnum):
+    """What the form offers."""
+
+    CATCH_UP = "catch_up"
+    ONE_BATCH = "one_batch"
+    REPLAY_WINDOW = "replay_window"
+    REPLAY_RANGES = "replay_ranges"
+    REPLAY_QUARANTINE = "replay_quarantine"
+    RETRY_BATCH = "retry_batch"
+
+
+class Field(StrEnum):
+    """The fields, by their names in the configuration of a run."""
+
+    ACTION = "action"
+    REASON = "reason"
+    MAX_RECORDS = "max_records"
+    WINDOW_SINCE = "window_since"
+    WINDOW_UNTIL = "window_until"
+    RANGES = "ranges"
+    ALLOW_EXPIRED = "allow_expired"
+    DRY_RUN = "dry_run"
+    BATCH_ID = "batch_id"
+
+
+NEEDED: Mapping[Action, Collection[Field]] = {
+    Action.CATCH_UP: (),
+    Action.ONE_BATCH: (Field.MAX_RECORDS, Field.REASON),
+    Action.REPLAY_WINDOW: (Field.WINDOW_SINCE, Field.WINDOW_UNTIL, Field.REASON),
+    Action.REPLAY_RANGES: (Field.RANGES, Field.REASON),
+    Action.REPLAY_QUARANTINE: (Field.RANGES, Field.REASON),
+    Action.RETRY_BATCH: (Field.BATCH_ID, Field.REASON),
+}
+OPTIONAL: Mapping[Action, Collection[Field]] = {
+    Action.CATCH_UP: (Field.REASON,),
+    Action.ONE_BATCH: (),
+    Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    Action.REPLAY_QUARANTINE: (Field.DRY_RUN,),
+    Action.RETRY_BATCH: (),
+}
+TEXTS = (Field.ACTION, Field.REASON, Field.WINDOW_SINCE, Field.WINDOW_UNTIL)
+NUMBERS = (Field.MAX_RECORDS, Field.BATCH_ID)
+SWITCHES = (Field.ALLOW_EXPIRED, Field.DRY_RUN)
+LARGEST_NUMBER = LARGEST_OFFSET
+"""The ledger holds no larger one."""
+
+OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED, Field.DRY_RUN)
+
+UNKNOWN_USER = "unknown"
+REASON_OF_DRY_RUN = "a dry run"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What Airflow tells a task of its run.
+
+    ``interval`` is None for runs without a logical date. ``times_cleared`` counts how often somebody had the run, or
+    a part of it, done again. ``created_by`` is None for scheduled runs. ``started_at`` is the same for all tasks of the
+    run and all their tries, and tells the run from a deleted one of the same id.
+    """
+
+    run_id: str
+    is_backfill: bool = False
+    interval: tuple[datetime, datetime] | None = None
+    times_cleared: int = 0
+    created_by: str | None = None
+    started_at: datetime | None = None
+
+    @property
+    def request(self) -> str:
+        """What tells a request from another one, and stays the same when a task is tried again.
+
+        A run that is cleared asks anew, and so does one that is created again under the id of a deleted one: those of
+        backfills are made of the interval, and nothing else.
+        """
+        started = f"@{self.started_at.isoformat()}" if self.started_at else ""
+        return f"{self.run_id}#{self.times_cleared}{started}"
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Take the next live batch; ``max_records`` replaces the pipeline's limit for this one batch."""
+
+    max_records: int | None = None
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """Publish records again. ``key`` tells one request from another: a retried task finds its own replay by it."""
+
+    replay: Replay
+    decision: Decision
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Show what a replay would change, and publish nothing."""
+
+    replay: Replay
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Retake:
+    """Take a blocked batch again."""
+
+    batch_id: int
+    decision: Decision
+
+
+Order = CatchUp | Republish | Rehearse | Retake
+
+
+def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
+    """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
+
+    ``configuration`` is the run's. A setting of Airflow decides whether it has passed the form's JSON schema, so each
+    field is looked at here, too. The form sends every field, so an empty one counts as not given. What other tools
+    leave there is ignored, unless its name is nearly a field's.
+    """
+    _refuse_misspelt(configuration)
+    given = {field: configuration[field] for field in Field if not _is_empty(field, configuration.get(field))}
+    _refuse([f"{field}: {fault}" for field, value in given.items() if (fault := _explain(field, value)) is not None])
+    action = Action(given.pop(Field.ACTION, Action.CATCH_UP))
+    if Field.DRY_RUN in given:
+        given.setdefault(Field.REASON, REASON_OF_DRY_RUN)
+    if run.is_backfill:
+        return _order_of_backfill(action, given, run)
+    _check_fields(given, NEEDED[action], OPTIONAL[action], f"{Field.ACTION} {action}")
+    match action:
+        case Action.CATCH_UP:
+            known = run.created_by or Field.REASON in given
+            return CatchUp(decision=_decide(run, given.get(Field.REASON, "catch up")) if known else None)
+        case Action.ONE_BATCH:
+            return CatchUp(given[Field.MAX_RECORDS], _decide(run, given[Field.REASON]))
+        case Action.REPLAY_WINDOW:
+            return _republish(_read_window(given), given, run, given[Field.REASON])
+        case Action.REPLAY_RANGES | Action.REPLAY_QUARANTINE:
+            ranges = _read_ranges(given[Field.RANGES], topics)
+            what = Quarantined(ranges) if action is Action.REPLAY_QUARANTINE else ranges
+            return _republish(what, given, run, given[Field.REASON])
+        case Action.RETRY_BATCH:
+            return Retake(given[Field.BATCH_ID], _decide(run, given[Field.REASON]))
+
+
+def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish | Rehearse:
+    """Publish the interval of the run again; it has to have one, which runs of older timetables do not."""
+    if action is not Action.CATCH_UP:
+        raise ConfigurationError(
+            f"{Field.ACTION}: a backfill publishes the interval of each of its runs again, found {action}. Leave it at "
+            f"{Action.CATCH_UP}, or trigger a single run.",
+            field=Field.ACTION,
+        )
+    _check_fields(given, (), OPTIONAL_OF_BACKFILL, "a backfill")
+    since, until = run.interval or (None, None)
+    if since is None or until is None or since >= until:
+        raise ConfigurationError(
+            f"run {run.run_id} has no interval to publish again: it was created before the pipeline had this schedule. "
+            f"Trigger a run with {Field.ACTION} {Action.REPLAY_WINDOW} instead."
+        )
+    interval = Interval(since, until)
+    more = f": {given[Field.REASON]}" if Field.REASON in given else ""
+    return _republish(interval, given, run, f"backfill of {interval}{more}")
+
+
+def _republish(
+    what: Window | Quarantined | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
+) -> Republish | Rehearse:
+    replay, decision = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given), _decide(run, reason)
+    if Field.DRY_RUN in given:
+        return Rehearse(replay, decision)
+    return Republish(replay, decision, key=run.request)
+
+
+def _decide(run: RunFacts, reason: str) -> Decision:
+    """Name who asked. Airflow keeps the creator of a run and does not say who cleared it: only its audit log does."""
+    decided_by = run.created_by or UNKNOWN_USER
+    if run.times_cleared:
+        cleared = f"a run of {run.created_by}" if run.created_by else "a scheduled run"
+        decided_by = f"{UNKNOWN_USER}, cleared {cleared} (see Airflow's audit log)"
+    return Decision(decided_by, reason.strip())
+
+
+def _check_fields(
+    given: Mapping[Field, Any], needed: Collection[Field], optional: Collection[Field], asked: str
+) -> None:
+    missing = [f"{field}: {asked} needs it" for field in needed if field not in given]
+    foreign = [
+        f"{field}: does not belong to {asked}; leave it empty, or choose another {Field.ACTION}"
+        for field in given
+        if field not in needed and field not in optional
+    ]
+    _refuse(missing + foreign)
+
+
+def _read_window(given: Mapping[Field, Any]) -> Window:
+    since, until = (_read_moment(field, given[field]) for field in (Field.WINDOW_SINCE, Field.WINDOW_UNTIL))
+    if since >= until:
+        raise ConfigurationError(
+            f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}, found {until.isoformat()} and "
+            f"{since.isoformat()}",
+            field=Field.WINDOW_UNTIL,
+        )
+    return Window(since, until)
+
+
+def _read_moment(field: Field, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            # Overflows if the moment is in the years 1 to 9999 in its own zone only.
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigurationError(
+        f"{field}: {quote(text)} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", field=field
+    )
+
+
+def _read_ranges(lines: Sequence[str], topics: Sequence[str]) -> tuple[OffsetRange, ...]:
+    ranges, faults = [], []
+    for line in filter(None, map(str.strip, lines)):
+        try:
+            found = OffsetRange.parse(line)
+        except ValueError as error:
+            faults.append(shorten(str(error)))
+            continue
+        ranges.append(found)
+        if found.partition.topic not in topics:
+            faults.append(f"{found}: the pipeline does not read this topic; it reads {', '.join(topics)}")
+        elif not found:
+            faults.append(f"{found}: holds no offset")
+    overlaps = find_overlaps(ranges)
+    if overlaps:
+        faults.append(f"{describe_ranges(overlaps)}: named more than once")
+    _refuse([f"{Field.RANGES}: {fault}" for fault in faults])
+    return tuple(ranges)
+
+
+def _refuse_misspelt(configuration: Mapping[str, Any]) -> None:
+    unknown = [name for name in configuration if name not in set(Field)]
+    near = {name: difflib.get_close_matches(name, list(Field), n=1) for name in unknown}
+    _refuse([f"{name}: there is no such field; did you mean {close[0]}?" for name, close in near.items() if close])
+
+
+def _refuse(faults: Sequence[str]) -> None:
+    if faults:
+        raise ConfigurationError("\n".join(faults), field=faults[0].partition(":")[0])
+
+
+def _is_empty(field: Field, value: Any) -> bool:
+    """Whether the form would send this for the field when it was left alone, or emptied again."""
+    if field in SWITCHES and value is False:
+        return True
+    if field is Field.RANGES and isinstance(value, list):
+        return all(_is_blank(each) for each in value)
+    return value is None or (field in TEXTS and _is_blank(value))
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _explain(field: Field, value: Any) -> str | None:
+    """Return what is wrong with the type of a value that is not empty, in words; None when nothing is."""
+    if field is Field.RANGES:
+        is_fine = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        wanted = "a list of texts such as orders[3] 1200..1500"
+    elif field in SWITCHES:
+        is_fine, wanted = value is True, "true or false, without quotes"
+    elif field in NUMBERS:
+        is_fine = type(value) is int and 0 < value <= LARGEST_NUMBER
+        wanted = f"a whole number from 1 to {LARGEST_NUMBER}, without quotes"
+    elif field is Field.ACTION:
+        is_fine, wanted = value in list(Action), f"one of {', '.join(Action)}"
+    else:
+        is_fine = isinstance(value, str) and _is_storable(value)
+        wanted = "text, without NUL or other characters that no database holds"
+    return None if is_fine else f"has to be {wanted}; found {quote(value)}"
+
+
+def _is_storable(text: str) -> bool:
+    """Whether PostgreSQL can hold the text: neither NUL nor half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)

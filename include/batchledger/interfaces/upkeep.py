@@ -1,0 +1,169 @@
+"""The audit of the ledger and housekeeping, with concrete adapters: one pass each, for Airflow and the command line."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from batchledger.adapters.postgres.ledger.audits import find_window, load_work, store_audit
+from batchledger.adapters.postgres.ledger.history import load_published_history
+from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.model.batch import Decision
+from batchledger.model.errors import BatchledgerError, UnsettledError
+from batchledger.model.housekeeping import Housekeeping, Keeping, Removal, choose_forgetting, find_orphaned
+from batchledger.monitoring.alerting import tell
+from batchledger.monitoring.audit_questions import (
+    ask_findings,
+    ask_open_batches,
+    ask_proof,
+    ask_staging,
+    leave_unproved,
+)
+from batchledger.monitoring.conditions import find_conditions
+from batchledger.monitoring.health import describe_duration, survey
+from batchledger.monitoring.ledger_audit import AuditLimits, LedgerAudit, Question, find_own
+from batchledger.ports import Sink
+from batchledger.proof.newest import Coverage, NewestHistory
+from batchledger.proof.proving import prove
+from batchledger.wiring import build_alerting, build_platform, build_sink, ledger_dsn, verify_pipeline
+
+logger = logging.getLogger(__name__)
+
+HOUSEKEEPER = "batchledger housekeeping"
+
+
+def audit_and_tell(pipeline: PipelineConfig, newest: int | None = None) -> LedgerAudit:
+    """Audit a pipeline now, and tell what has begun and what is over. The results are stored before anything is sent.
+
+    Raises what ``audit_pipeline`` does, and nothing because of a channel.
+    """
+    audit = audit_pipeline(pipeline, datetime.now(UTC), newest)
+    tell(build_alerting(pipeline), audit.findings, audit.audited_at)
+    return audit
+
+
+def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None = None) -> LedgerAudit:
+    """Prove a pipeline and look at what is going on; store the results, and return what people are to know.
+
+    With ``newest`` only what its newest batches have published is proved, 0 is the whole history; without it, the
+    pipeline file says how much. Raises ServiceUnavailableError when the ledger does not answer; a Kafka that does not
+    is a result.
+    """
+    # Great Expectations costs seconds that the other commands need not pay.
+    from batchledger.adapters.expectations.ledger_audit import judge
+
+    dsn, limits = ledger_dsn(pipeline), AuditLimits()
+    platform, alerting = build_platform(pipeline), build_alerting(pipeline)
+    coverage, questions = _ask_history(pipeline, platform.sink, pipeline.audit.newest if newest is None else newest)
+    work = load_work(dsn, pipeline.name)
+    questions.append(ask_open_batches(pipeline.name, work.batches, now, limits))
+    questions.append(ask_staging(work.tables, now, limits))
+    # The ledger before the source, so that a batch that is published meanwhile is no loss.
+    stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)
+    shared = find_conditions(stored, health, alerting.deadlines, now)
+    questions += ask_findings(shared, health, alerting.deadlines, now)
+    checks = judge(questions)
+    store_audit(dsn, pipeline.name, now, checks)
+    findings = shared + find_own(pipeline.name, questions, checks, coverage)
+    return LedgerAudit(pipeline.name, now, coverage, tuple(checks), findings)
+
+
+def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
+    """Remove what is left behind in ledger and sink of every pipeline file; a dry run only says what it would remove.
+
+    A file that is refused is left out, and nothing of its quarantine is removed. When a ledger, or what a sink needs,
+    does not answer, the others are done first. Raises ServiceUnavailableError, and of a sink TargetChangedError, or
+    ConfigurationError when its connection is wrong.
+    """
+    pipelines_by_dsn: dict[str, list[PipelineConfig]] = defaultdict(list)
+    failures: list[BatchledgerError] = []
+    for path in find_pipeline_files():
+        try:
+            pipeline = read_pipeline_file(path)
+            pipelines_by_dsn[ledger_dsn(pipeline)].append(pipeline)
+        except BatchledgerError as error:
+            logger.warning("%s is left out: %s", path.stem, error)
+    done = []
+    for dsn, pipelines in pipelines_by_dsn.items():
+        keeps = {each.name: each.quarantine.keep for each in pipelines if each.quarantine and each.quarantine.keep}
+        try:
+            kept = tidy(PostgresHousekeeping(dsn, is_dry_run), [each.name for each in pipelines], keeps)
+        except BatchledgerError as error:
+            failures.append(error)
+            continue
+        for pipeline in pipelines:
+            try:
+                kept = kept.and_also(tidy_sink(build_sink(pipeline, dsn), is_dry_run=is_dry_run))
+            except BatchledgerError as error:
+                logger.warning("the sink of %s was not tidied: %s", pipeline.name, error)
+                failures.append(error)
+        done.append(kept)
+    if failures:
+        raise failures[0]
+    return done
+
+
+def tidy(
+    house: PostgresHousekeeping,
+    pipelines: Sequence[str],
+    keep_seconds_by_pipeline: Mapping[str, float],
+    keeping: Keeping | None = None,
+) -> Housekeeping:
+    """Remove what is left behind in one ledger: of ``pipelines``, and of those that planned something once.
+
+    ``keep_seconds_by_pipeline`` says how long quarantine keeps records.
+    """
+    kept, found = keeping or Keeping(), house.look()
+    removals = house.drop_staging(find_orphaned(found.tables, found.now))
+    # A pipeline is audited, and has incidents, before it first plans.
+    for pipeline in sorted({*pipelines, *found.open_planned_at}):
+        open_planned_at = found.open_planned_at.get(pipeline, ())
+        removals.append(house.forget_keys(pipeline, choose_forgetting(found.now, open_planned_at)))
+        if pipeline in keep_seconds_by_pipeline:
+            keep = timedelta(seconds=keep_seconds_by_pipeline[pipeline])
+            decision = Decision(HOUSEKEEPER, f"quarantine.keep: {describe_duration(keep)}")
+            removals.append(house.drop_quarantined(pipeline, found.now - keep, decision))
+        removals.append(house.strip_validations(pipeline, kept.validations))
+        removals.append(house.forget_audits(pipeline, found.now - kept.audits, found.now - kept.passed_audits))
+        removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
+    return Housekeeping(
+        tuple(pipelines),
+        _log(removals, house.is_dry_run),
+        tuple(each.name for each in found.tables if each.is_unknown),
+    )
+
+
+def tidy_sink(sink: Sink, *, is_dry_run: bool) -> Housekeeping:
+    """Remove what is left behind in a sink. Raises what the sink raises."""
+    done = sink.tidy(is_dry_run=is_dry_run)
+    for each in done.left_out:
+        logger.warning("%s", each)
+    return replace(done, removals=_log(done.removals, is_dry_run))
+
+
+def _log(removals: Sequence[Removal], is_dry_run: bool) -> tuple[Removal, ...]:
+    """Log what was removed; return what is worth telling."""
+    for each in removals:
+        if each.count:
+            verb = "would remove" if is_dry_run else "removed"
+            logger.info("%s %s of %s: %d", verb, each.kind, each.subject, each.count)
+    return tuple(each for each in removals if each.count or not each.is_complete)
+
+
+def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:
+    """Prove the history, or what the newest batches have published of it where there are more."""
+    dsn, name = ledger_dsn(pipeline), pipeline.name
+    since = find_window(dsn, name, newest) if newest else None
+    try:
+        if since is None:
+            return Coverage(), list(ask_proof(verify_pipeline(pipeline), Coverage()))
+        window = NewestHistory(
+            since, partial(load_published_history, dsn, name), partial(sink.count_target, name), pipeline.sink.sink_mode
+        )
+        verification = prove(name, window.load, window.count, pipeline.sink.sink_mode)
+        return window.coverage, list(ask_proof(verification, window.coverage))
+    except UnsettledError as error:
+        return Coverage(since), list(leave_unproved(str(error)))

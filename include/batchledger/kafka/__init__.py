@@ -1,1 +1,0 @@
-"""The Kafka side: client options, what the log holds, sample producers."""

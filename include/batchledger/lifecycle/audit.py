@@ -1,0 +1,152 @@
+"""Judges what an attempt has staged, by everything that is known of it, and stores the result.
+
+What was read is compared with what was staged (I7), offsets without a record are looked into once more, and the rows
+are judged by the checks of the pipeline file. Judging changes nothing but the result (I6), and what a check sets aside
+within the attempt's own staging (``row_audit``).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from batchledger.lifecycle.ownership import is_of, leave_if_superseded
+from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows
+from batchledger.lifecycle.source_identity import positions_of, require_same_topics
+from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.balance import (
+    HoleCounts,
+    IntegrityCheck,
+    RangeFacts,
+    StagedRange,
+    balance_batch,
+    classify_holes,
+    combine_witnesses,
+    count_classes,
+    find_unexplained,
+)
+from batchledger.model.batch import Attempt, Batch, BatchState, Lane, RecordOrigin
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.errors import FencedError, StagingLostError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import DuplicatePolicy
+from batchledger.model.refusals import blocked, fenced_by, not_judged, stage_again
+
+logger = logging.getLogger(__name__)
+
+
+def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
+    """Judge what is staged and store the result; ``state`` is the one that the batch has to be in until then.
+
+    Also an audit that became outdated judges the rows again: a row that is no duplicate any more would be published
+    without having been judged.
+
+    Returns the batch as a twin of this very step has left it, if one was faster.
+    """
+    batch = attempt.batch
+    try:
+        rows = judge_rows(platform, attempt)
+        facts = _gather_facts(platform, attempt, rows)
+    except StagingLostError as error:
+        # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
+        found = platform.ledger.load_batch(batch.batch_id)
+        if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
+            return found
+        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
+    _require_staging(attempt, facts)
+    checks = platform.make_auditor().judge(facts)
+    checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)
+    try:
+        batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
+    except FencedError:
+        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
+        batch = platform.ledger.load_batch(batch.batch_id)
+        if is_of(batch, attempt) and batch.state.is_permitted:
+            return batch
+        leave_if_superseded(platform, attempt, batch)
+        raise
+    platform.crash("audited")
+    _tell_outcome(batch, checks)
+    return batch
+
+
+def _require_staging(attempt: Attempt, facts: AttemptFacts) -> None:
+    batch = attempt.batch
+    if facts.reported > facts.set_aside and not any(each.staged for each in facts.ranges):
+        raise StagingLostError(
+            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
+            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
+            batch_id=batch.batch_id,
+        )
+
+
+def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
+    """Log what an audit has made of a batch. Raises BatchBlockedError or CheckNotRunError."""
+    if batch.state is BatchState.BLOCKED:
+        raise blocked(batch, checks)
+    if batch.state is BatchState.STAGED:
+        raise not_judged(batch, checks)
+    passed = sum(each.passed for each in checks)
+    logger.info("%s attempt %d audited: %d of %d checks passed", batch.label, batch.attempt, passed, len(checks))
+    for each in checks:
+        if each.outcome in (Outcome.FAILED, Outcome.NOT_RUN):
+            logger.warning("%s: %s check %s %s: %s", batch.label, each.severity, each.name, each.outcome, each.detail)
+
+
+def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> AttemptFacts:
+    """Put together everything that is judged, of one staged attempt whose rows have been judged."""
+    batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
+    ranges, unexplained_holes = _gather_ranges(platform, attempt, rows.staged)
+    facts = AttemptFacts(
+        ranges=ranges,
+        balances=balance_batch(ranges, rules.holes, rules.has_transform),
+        reported=ledger.load_reported_rows(attempt),
+        set_aside=rows.set_aside,
+        is_blocked_by_duplicates=rules.deduplication is not None
+        and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
+        unexplained_holes=unexplained_holes,
+        quarantine_limit=rules.quarantine_limit if batch.origin is RecordOrigin.KAFKA else None,
+    )
+    if facts.drains:
+        facts = replace(facts, quarantine=platform.evidence.summarise_quarantine(attempt))
+    if batch.lane is Lane.REPLAY:
+        return facts
+    return replace(
+        facts,
+        positions=positions_of(batch, ledger),
+        published=tuple(ledger.find_published(batch)),
+        numbers=rows.numbers,
+        severity_of_numbers=rules.severity_of_numbers,
+    )
+
+
+def _gather_ranges(
+    platform: Platform, attempt: Attempt, staged: Sequence[StagedRange]
+) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
+    """Put together what was read, what was staged, and what a second read says of the offsets without a record.
+
+    Beside the facts come the holes that the pipeline does not allow for.
+    """
+    seen, holes = platform.evidence.summarise(attempt), platform.evidence.find_holes(attempt)
+    counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
+    if holes and attempt.batch.origin is RecordOrigin.KAFKA:
+        by_class = classify_holes(holes, platform.source.look_into(holes))
+        counts = count_classes([each.range for each in seen], by_class)
+        holes = find_unexplained(by_class, platform.rules.holes)
+        # Another topic under the name would have told of other records.
+        require_same_topics(platform, attempt.batch)
+    return combine_witnesses(seen, staged, counts), tuple(holes)
+
+
+def _with_offenders(
+    checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: AttemptFacts
+) -> tuple[CheckResult, ...]:
+    """Let each check that failed name what fails it; nothing is asked about the others, which may cost seconds."""
+    failed = {IntegrityCheck(each.name) for each in checks if each.outcome is Outcome.FAILED}
+    if not failed:
+        return tuple(checks)
+    known = facts.name_offenders()
+    found = {**known, **platform.sink.find_offenders(attempt, failed - known.keys(), OFFENDERS_SHOWN)}
+    by_name = {check.value: found.get(check, ())[:OFFENDERS_SHOWN] for check in failed}
+    pipeline = attempt.batch.pipeline
+    return tuple(each.with_offenders(pipeline, by_name.get(each.name, ())) for each in checks)

@@ -1,0 +1,322 @@
+"""What each delivery mode commits together, and in which order: the only difference between the modes.
+
+A batch that takes offsets over from another one, as every replay may, does so in one commit, in every mode: old rows go
+when the new ones come (I8).
+
+A sink that commits by itself does so as the last thing before the ledger's own commit, so that all that the ledger
+refuses is refused before. What has to be one commit is announced first: from then on, the run that goes on asks the
+sink whether it has committed (I9). If the sink has to search for the answer, no transaction of the ledger is open
+meanwhile; the sink is asked once more within one, and that answer counts. A batch that is committed in two is never
+asked for: a crash between sink and ledger is what its mode allows.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from enum import Enum, auto
+
+from batchledger.lifecycle.at_work import wait_until_left
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
+from batchledger.model.errors import (
+    AuditOutdatedError,
+    BatchledgerError,
+    FencedError,
+    OutcomePendingError,
+    OutcomeUnknownError,
+    RowsLostError,
+    ServiceUnavailableError,
+    StagingLostError,
+    TargetChangedError,
+    TargetRefusedError,
+)
+from batchledger.model.refusals import outcome_pending
+from batchledger.planning.replay import check_quarantined
+from batchledger.ports import Publication
+
+logger = logging.getLogger(__name__)
+
+SETTLED_WHILE_PUBLISHING = 5
+# As long as a publication may take, for which others wait.
+COMMITS_WITHIN_SECONDS = 600.0
+
+
+class _Part(Enum):
+    """What a publication makes visible."""
+
+    POSITIONS = auto()
+    ROWS = auto()
+
+
+_COMMITS: Mapping[DeliveryMode, tuple[frozenset[_Part], ...]] = {
+    DeliveryMode.EXACTLY_ONCE: (frozenset({_Part.POSITIONS, _Part.ROWS}),),
+    DeliveryMode.AT_LEAST_ONCE: (frozenset({_Part.ROWS}), frozenset({_Part.POSITIONS})),
+    DeliveryMode.AT_MOST_ONCE: (frozenset({_Part.POSITIONS}), frozenset({_Part.ROWS})),
+}
+
+
+_EVERYTHING = frozenset(_Part)
+
+
+def deliver(platform: Platform, attempt: Attempt) -> None:
+    """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
+
+    One that is committing is finished: the sink is asked, and commits now what it has not yet.
+
+    Raises what the ledger and the sink refuse, with nothing committed by this call, and ReplayRefusedError when records
+    of a quarantine replay have left quarantine since they were staged; after a first commit RowsLostError when that one
+    moved the positions (at_most_once).
+    """
+    if attempt.batch.state is BatchState.COMMITTING:
+        _commit_announced(platform, attempt, may_be_there=True)
+        return
+    parts, *rest = _COMMITS[attempt.batch.delivery]
+    with _publication(platform, attempt) as publication:
+        replaced = publication.find_replaced()
+        if _takes_over(attempt, replaced):
+            parts = _EVERYTHING
+        is_announced = parts == _EVERYTHING and platform.sink.commits_itself
+        if is_announced:
+            # Whoever asks later knows by it which target would know.
+            platform.sink.confirm_target(publication)
+            publication.announce(platform.sink.prepare_commit(attempt))
+        else:
+            if _Part.ROWS not in parts:
+                # Otherwise at_most_once would pass over every batch that the target refuses.
+                platform.sink.check(publication)
+            _apply(parts, replaced, platform, publication)
+            _finish(parts, platform, publication, is_last=parts == _EVERYTHING)
+    if is_announced:
+        platform.crash("announced")
+        announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
+        _commit_announced(platform, announced, may_be_there=False)
+    elif parts != _EVERYTHING:
+        platform.crash("between_commits")
+        _deliver_rest(platform, attempt, *rest)
+
+
+class _RehearsedError(Exception):
+    """Ends a publication that was to change nothing."""
+
+
+def require_taken(platform: Platform, attempt: Attempt) -> None:
+    """Raise what the target says against the rows of a blocked attempt, as ``Sink.check`` finds it; changes nothing.
+
+    TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
+    batch that is too slow for a transaction, is not found.
+    """
+    with suppress(_RehearsedError), platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
+        replaced = publication.find_replaced()
+        if _takes_over(attempt, replaced):
+            publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+        platform.sink.check(publication)
+        raise _RehearsedError
+
+
+def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
+    """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
+    if may_be_there:
+        _let_sink_tell(platform, attempt)
+    is_there = False
+    try:
+        with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+            # Within the transaction: others wait, so nobody commits it between the answer and what follows from it.
+            is_there = may_be_there and _has_committed(platform, publication)
+            _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
+            _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
+    except (OutcomeUnknownError, FencedError):
+        # Fenced: somebody else goes on with it.
+        raise
+    except Exception as error:
+        if is_there:
+            raise
+        # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
+        with suppress(BatchledgerError):
+            _let_sink_tell(platform, attempt)
+            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+                is_there = _has_committed(platform, publication)
+                if not is_there:
+                    publication.revoke()
+        if is_there:
+            raise OutcomeUnknownError(
+                f"the sink has committed {attempt.batch.label}, and the ledger could not confirm it: {error} Run it "
+                "again, which commits nothing twice.",
+                batch_id=attempt.batch.batch_id,
+            ) from error
+        raise
+
+
+def _let_sink_tell(platform: Platform, attempt: Attempt) -> None:
+    """See that the sink can tell at once what became of a batch that is committing, however long that takes.
+
+    Waits for a run that is committing it at the moment. A search has no transaction of the ledger around it, which
+    would be idle for longer than the database allows. What the search finds does not count here: the sink is asked
+    again.
+    """
+    with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        is_told = _ask(platform, publication) is not None
+    if not is_told:
+        batch = platform.ledger.load_batch(attempt.batch.batch_id)
+        platform.sink.search_commit(replace(attempt, batch=batch))
+
+
+def _has_committed(platform: Platform, publication: Publication) -> bool:
+    """Ask the sink for a batch that was announced, once it has searched for it if it has to."""
+    answer = _ask(platform, publication)
+    if answer is None:
+        label = publication.attempt.batch.label
+        raise ServiceUnavailableError(
+            f"whether {label} was committed cannot be told: what the sink keeps of it was there a moment ago, and was "
+            "deleted. Nothing was changed; the step can be run again."
+        )
+    return answer
+
+
+def _ask(platform: Platform, publication: Publication) -> bool | None:
+    """Ask the sink for a batch; "no" and "cannot tell" count only if they come from the target of the announcement."""
+    attempt = publication.attempt
+    answer = platform.sink.find_commit(attempt)
+    if answer:
+        return True
+    try:
+        platform.sink.confirm_target(publication)
+    except TargetChangedError as error:
+        batch = attempt.batch
+        raise TargetChangedError(
+            f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
+            "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. If it was restored or moved, adopt it "
+            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. If it is gone for good, read the "
+            "source again under a new pipeline name.",
+            batch_id=batch.batch_id,
+        ) from error
+    return answer
+
+
+@contextmanager
+def _publication(
+    platform: Platform, attempt: Attempt, expected: BatchState = BatchState.AUDITED
+) -> Iterator[Publication]:
+    """Open a publication; while another batch of the pipeline is committing, its outcome is found before.
+
+    Its run may be gone, and no run takes another one's replay again by itself.
+    """
+    with ExitStack() as stack:
+        publication = None
+        for _ in range(SETTLED_WHILE_PUBLISHING):
+            try:
+                publication = stack.enter_context(platform.ledger.publication(attempt, expected))
+                break
+            except OutcomePendingError as error:
+                _settle(platform, error.fields["batch_id"])
+        yield publication or stack.enter_context(platform.ledger.publication(attempt, expected))
+
+
+def _settle(platform: Platform, batch_id: int) -> None:
+    """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
+
+    A run that is at work on it ends that by itself: to ask the sink for it would fence that run. Nothing is committed
+    that was not. Raises ServiceUnavailableError, and OutcomePendingError when the outcome cannot be found out.
+    """
+    if not wait_until_left(platform, batch_id, seconds=COMMITS_WITHIN_SECONDS):
+        raise outcome_pending(platform.ledger.load_batch(batch_id))
+    batch = platform.ledger.load_batch(batch_id)
+    if batch.state is not BatchState.COMMITTING:
+        return
+    logger.warning("%s attempt %d is committing; its sink is asked first", batch.label, batch.attempt)
+    attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
+    try:
+        # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
+        with suppress(FencedError, OutcomeUnknownError):
+            _let_sink_tell(platform, attempt)
+            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+                if _has_committed(platform, publication):
+                    _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
+                    _finish(frozenset(), platform, publication, is_last=True)
+                else:
+                    publication.revoke()
+    except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
+        # Not to be taken for an error of the batch that waits for this one.
+        raise OutcomePendingError(
+            f"the outcome of {batch.label} has to be found first, and cannot be: {error}", batch_id=batch_id
+        ) from error
+
+
+def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part]) -> None:
+    """Make the second of two commits."""
+    has_moved = _Part.POSITIONS not in parts
+    try:
+        with _publication(platform, attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED) as publication:
+            if has_moved and not publication.holds_all_ranges:
+                raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
+            # What has moved holds its ranges already.
+            done = _apply(parts, () if has_moved else publication.find_replaced(), platform, publication)
+            _finish(done, platform, publication, is_last=True)
+    except BatchledgerError as error:
+        if has_moved:
+            raise rows_lost(attempt, error) from error
+        raise
+
+
+def _finish(parts: frozenset[_Part], platform: Platform, publication: Publication, *, is_last: bool) -> None:
+    """End a publication, whose ledger commits next; ``parts`` are what the sink has yet to commit."""
+    if is_last:
+        # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
+        platform.sink.remember_numbers(publication)
+        platform.crash("before_commit")
+    if _Part.ROWS in parts and platform.sink.commits_itself:
+        platform.sink.commit(publication)
+        platform.crash("sink_committed")
+
+
+def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
+    """Say that the position has moved and that the rows may not have been written, because of ``error``."""
+    label = attempt.batch.label
+    return RowsLostError(
+        f"{label} has moved the position and its rows may be lost, as at_most_once allows: {error} See what is there "
+        f"with: batchledger verify {attempt.batch.pipeline}",
+        batch_id=attempt.batch.batch_id,
+    )
+
+
+def _apply(
+    parts: frozenset[_Part],
+    replaced: Sequence[HeldRange],
+    platform: Platform,
+    publication: Publication,
+    *,
+    is_there: bool = False,
+) -> frozenset[_Part]:
+    """Make the parts visible, all of them where offsets are taken over; return which.
+
+    ``is_there``: the sink shows the rows already.
+    """
+    batch = publication.attempt.batch
+    if batch.origin is RecordOrigin.QUARANTINE:
+        # What somebody has dropped since it was staged must not come back.
+        check_quarantined(batch, publication.find_quarantined())
+    if _takes_over(publication.attempt, replaced):
+        # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
+        parts = _EVERYTHING
+        publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+        platform.crash("rows_withdrawn")
+    if _Part.POSITIONS in parts:
+        if batch.lane is Lane.LIVE:
+            publication.advance_positions()
+        publication.publish_quarantine()
+        publication.mark_published()
+        platform.crash("positions_moved")
+    if _Part.ROWS in parts:
+        if is_there:
+            platform.sink.confirm(publication)
+        else:
+            platform.sink.publish(publication)
+        publication.mark_rows()
+        platform.crash("rows_moved")
+    return parts
+
+
+def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
+    """Whether rows of the target may go when those of the batch come."""
+    return bool(replaced) or attempt.batch.lane is Lane.REPLAY

@@ -1,0 +1,112 @@
+"""What the steps of one pipeline work with: its rules, and the adapters that the wiring has chosen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from batchledger.lifecycle.following import Follow, follow_nothing
+from batchledger.model.balance import HolePolicy
+from batchledger.model.batch import Attempt, Batch, DeliveryMode, Position
+from batchledger.model.checks import Severity
+from batchledger.model.offsets import TopicPartition
+from batchledger.model.presence import Patience
+from batchledger.model.progress import Reading
+from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
+from batchledger.planning.live import Limits, StartPolicy
+from batchledger.ports import (
+    Auditor,
+    CrashHook,
+    Decisions,
+    Evidence,
+    Ledger,
+    Presences,
+    RowChecks,
+    Sink,
+    SourceLog,
+    Stager,
+    no_crash,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRules:
+    """What a pipeline file decides about planning and accounting."""
+
+    name: str
+    topics: tuple[str, ...]
+    limits: Limits
+    start: StartPolicy = StartPolicy.EARLIEST
+    start_at: datetime | None = None
+    holes: HolePolicy = HolePolicy.NONE
+    has_transform: bool = False
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    deduplication: Deduplication | None = None
+    sequence: SequenceRule | None = None
+    mode: SinkMode = SinkMode.APPEND
+    quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
+
+    @property
+    def severity_of_numbers(self) -> Severity:
+        """How much missing and repeated numbers matter, where there is a sequence."""
+        return self.sequence.severity if self.sequence else Severity.CRITICAL
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """After how long something becomes an incident; None: never.
+
+    ``lag`` is the age of the oldest unread record, ``freshness`` the time since the last publication, ``blocked`` how
+    long a batch may wait for a person.
+    """
+
+    lag: timedelta | None = None
+    freshness: timedelta | None = None
+    blocked: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
+
+    ``make_row_checks`` is None where the pipeline file asks for no checks. ``follow`` tells people how far the stage
+    step is. ``patience`` is for how long it leaves a batch to another run; ``held`` the batch that this process is at
+    work on, or the one that has started it for a step.
+    """
+
+    rules: PipelineRules
+    source: SourceLog
+    ledger: Ledger
+    decisions: Decisions
+    presences: Presences
+    evidence: Evidence
+    sink: Sink
+    make_stager: Callable[[], Stager]
+    make_auditor: Callable[[], Auditor]
+    make_row_checks: Callable[[], RowChecks] | None = None
+    crash: CrashHook = field(default=no_crash)
+    follow: Follow = field(default=follow_nothing)
+    patience: Patience = field(default=Patience())
+    held: int | None = None
+
+
+StageStep = Callable[[Platform, int, str], Batch]
+
+
+def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
+    """Return where the pipeline is in the topics that its file names; a topic that it read before is left out."""
+    rules = platform.rules
+    found = platform.ledger.load_positions(rules.name)
+    return {each.partition: each for each in found if each.partition.topic in rules.topics}
+
+
+def look_at_reading(platform: Platform, attempt: Attempt) -> Reading:
+    """Return what an attempt that is being staged has read so far: finished parts of the read, and running tasks.
+
+    A part that has just ended may be in neither for a moment. Records in quarantine and skipped tombstones count once
+    their part has ended.
+    """
+    # In this order: a part that ends between the two would otherwise count twice.
+    seen = platform.evidence.count_seen(attempt)
+    arriving = platform.sink.count_arriving(attempt)
+    return Reading(seen, arriving) if platform.rules.has_transform else Reading(seen + arriving)

@@ -1,0 +1,348 @@
+"""The life of a batch: the only place where the order of its steps is written.
+
+Each step can be run again at any time, by any process: it loads what the ledger holds and either continues, does
+nothing because the work is done, or is told who fenced it. ``run`` names the execution (an Airflow run, a command
+line) and is what later steps are compared with. Crash points are named here and passed to ``crash``.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from batchledger.lifecycle.at_work import begin_work, go_on_with_work
+from batchledger.lifecycle.audit import judge_attempt
+from batchledger.lifecycle.delivery import deliver, rows_lost
+from batchledger.lifecycle.ownership import (
+    ask_outcome,
+    drop_staging,
+    is_of,
+    is_published_by,
+    leave_if_superseded,
+    load_batch,
+    own_attempt,
+)
+from batchledger.lifecycle.plans import plan
+from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
+from batchledger.lifecycle.row_audit import require_usable_checks
+from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
+from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Step, StepFailure
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome
+from batchledger.model.errors import (
+    AuditOutdatedError,
+    BatchBlockedError,
+    BatchledgerError,
+    FencedError,
+    OutcomeUnknownError,
+    RowsRefusedError,
+    ServiceUnavailableError,
+    StagingLostError,
+    TargetRefusedError,
+)
+from batchledger.model.offsets import describe_ranges
+from batchledger.model.refusals import blocked, fenced_by, never_published
+from batchledger.planning.live import check_identity, check_source
+from batchledger.planning.replay import check_quarantined, check_readable
+
+logger = logging.getLogger(__name__)
+
+AUDITS_WHILE_PUBLISHING = 5
+
+
+def stage(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Open an attempt and fill its staging. A batch that this run has published already is left alone.
+
+    Of one that is committing the outcome is found first, and what is staged is committed where it was not: the run has
+    published it then. Raises AtWorkError while another run is at work on the batch.
+    """
+    with begin_work(platform, batch_id, run) as held:
+        return _stage(held, batch_id, run)
+
+
+def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
+    batch = load_batch(platform, batch_id)
+    if batch.state is BatchState.COMMITTING:
+        batch = _resume_commit(platform, batch, run)
+    if is_published_by(batch, run):
+        return batch
+    _check_before_reading(platform, batch)
+    # Another attempt would take from a blocked batch what a person may accept, and from a staged one what its run may
+    # publish. Of a planned one nothing is lost: there a refusal counts as a failure of an attempt, and people are told.
+    is_empty = batch.state is BatchState.PLANNED
+    if not is_empty:
+        require_usable_checks(platform)
+    attempt = platform.ledger.open_attempt(batch_id, run)
+    platform.crash("attempt_opened")
+    if attempt.number > 1:
+        # An attempt that was killed could not clean up; each would leave a copy of the rows.
+        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
+    logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    try:
+        if is_empty:
+            require_usable_checks(platform)
+        with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
+            staged = platform.make_stager().stage(attempt)
+        if batch.origin is RecordOrigin.KAFKA:
+            # A topic that was created anew while it was being read would have given other records for the same offsets.
+            require_same_topics(platform, batch)
+        platform.crash("staging_sealed")
+        platform.ledger.mark_staged(attempt, staged)
+    except BatchledgerError as error:
+        # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
+        drop_staging(platform, attempt)
+        found = platform.ledger.load_batch(batch_id)
+        if found.attempt != attempt.number:
+            raise fenced_by(found, attempt) from error
+        if isinstance(error, RowsRefusedError):
+            # The next attempt would read the same row.
+            raise _block(platform, attempt, error) from error
+        platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error)))
+        raise
+    logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
+    platform.crash("staged")
+    return platform.ledger.load_batch(batch_id)
+
+
+def audit(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Judge the staged attempt and store the result.
+
+    Raises BatchBlockedError when a check fails that blocks, and CheckNotRunError when a critical one could not run.
+    """
+    with go_on_with_work(platform, batch_id, run) as held:
+        return _audit(held, batch_id, run)
+
+
+def _audit(platform: Platform, batch_id: int, run: str) -> Batch:
+    batch = load_batch(platform, batch_id)
+    is_audited = batch.state in (BatchState.AUDITED, BatchState.COMMITTING)
+    if is_published_by(batch, run) or (is_audited and batch.attempt_run == run):
+        return batch
+    attempt = own_attempt(platform, batch, run, BatchState.STAGED)
+    with _noting_failure(platform, attempt, Step.AUDIT):
+        try:
+            batch = judge_attempt(platform, attempt, BatchState.STAGED)
+        except TargetRefusedError as error:
+            raise _block(platform, attempt, error) from error
+    if batch.state is BatchState.AUDITED and batch.lane is Lane.REPLAY and not batch.is_dry_run:
+        _tell_what_would_differ(platform, attempt)
+    return batch
+
+
+def publish(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Make rows, quarantine and positions visible as the delivery mode says, then clean up.
+
+    exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
+    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. Where
+    another batch has changed what a duplicate is since the audit, the staged rows are audited again.
+    """
+    with go_on_with_work(platform, batch_id, run) as held:
+        return _publish(held, batch_id, run)
+
+
+def _publish(platform: Platform, batch_id: int, run: str) -> Batch:
+    batch = load_batch(platform, batch_id)
+    if batch.is_dry_run:
+        raise never_published(batch)
+    if not is_published_by(batch, run):
+        expected = BatchState.COMMITTING if batch.state is BatchState.COMMITTING else BatchState.AUDITED
+        attempt = own_attempt(platform, batch, run, expected)
+        with _noting_failure(platform, attempt, Step.PUBLISH):
+            return _publish_attempt(platform, attempt)
+    if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
+        # Whoever committed the position may be about to write the rows from this staging.
+        logger.warning(
+            "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
+            "lost, as at_most_once allows. See with: batchledger verify %s",
+            batch.label,
+            batch.pipeline,
+        )
+        return batch
+    return _clean_up(platform, batch, run)
+
+
+def run_once(
+    platform: Platform, run: str, batch_id: int | None = None, stage_step: StageStep | None = None
+) -> Batch | None:
+    """Take one batch through its whole life; ``batch_id`` takes that one again, a blocked one included.
+
+    ``stage_step`` is how the stage step is executed when not in this process. Raises AtWorkError while another run is
+    at work on the batch.
+    """
+    if batch_id is not None:
+        return take_through(platform, batch_id, run, stage_step)
+    while batch := plan(platform, run):
+        with begin_work(platform, batch.batch_id, run) as held:
+            found = load_batch(held, batch.batch_id)
+            if not found.state.is_final or is_published_by(found, run):
+                return take_through(held, batch.batch_id, run, stage_step)
+        # Another run has ended it between the two looks; what it left is planned on top of it.
+    return None
+
+
+def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``.
+
+    One process does all of it: if it dies, at any step, the next run takes the batch over at once.
+    """
+    with begin_work(platform, batch_id, run) as held:
+        (stage_step or stage)(held, batch_id, run)
+        audit(held, batch_id, run)
+        return publish(held, batch_id, run)
+
+
+def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:
+    """Find out whether the sink has committed a batch, and finish it; return it audited when its staging is gone."""
+    attempt = platform.ledger.resume_commit(batch.batch_id, run)
+    logger.warning("%s attempt %d was committing; its sink is asked first", batch.label, attempt.number)
+    try:
+        with _noting_failure(platform, attempt, Step.PUBLISH):
+            return _publish_attempt(platform, attempt)
+    except StagingLostError as error:
+        found = platform.ledger.load_batch(batch.batch_id)
+        if not (is_of(found, attempt) and found.state is BatchState.AUDITED):
+            raise
+        logger.warning("%s was not committed, and is staged again: %s", batch.label, error)
+        return found
+
+
+def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool = False) -> Batch:
+    """Deliver an attempt that is audited or committing, and clean up; return the batch as it is then."""
+    batch = attempt.batch
+    try:
+        _deliver(platform, attempt)
+    except TargetRefusedError as error:
+        # Tried again it would be refused again: a person has to change the table, the transform or the records.
+        raise _block(platform, attempt, error) from error
+    except (OutcomeUnknownError, FencedError) as error:
+        # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
+        found = ask_outcome(platform, attempt, error)
+        if is_of(found, attempt) and _can_go_on(found, error) and not is_last_try:
+            return _publish_attempt(platform, replace(attempt, batch=found), is_last_try=True)
+        if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
+            leave_if_superseded(platform, attempt, found)
+            raise
+        # With its rows there nothing is left to do: it took offsets over, in one commit, or a twin wrote them.
+        if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch.batch_id):
+            return _leave_to_twin(attempt, found, error)
+    platform.crash("committed")
+    found = platform.ledger.load_batch(batch.batch_id)
+    if found.state is not BatchState.PUBLISHED:
+        raise OutcomeUnknownError(f"{batch.label} was committed, but the ledger has it {found.state}; run it again.")
+    logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    return _clean_up(platform, found, attempt.run)
+
+
+@contextmanager
+def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterator[None]:
+    """Leave the error with which a step ends on its attempt, for people to find; the step may be repeated.
+
+    A run that was fenced has nothing to do with the attempt any more, and a blocked batch says why by its checks.
+    """
+    try:
+        yield
+    except (FencedError, BatchBlockedError):
+        raise
+    except BatchledgerError as error:
+        try:
+            platform.ledger.mark_failed(attempt, StepFailure(step, str(error)))
+        except BatchledgerError as lost:
+            logger.warning("the error of %s is not in the ledger: %s", attempt.batch.label, lost)
+        raise
+
+
+def _can_go_on(found: Batch, error: BatchledgerError) -> bool:
+    """Whether the very attempt that met the error may go on from what was found.
+
+    Committing: this call has announced it, or a twin of it, and the sink knows the outcome. Audited, and yet it was
+    fenced: somebody else has found out that the sink had not committed it yet.
+    """
+    is_settled = found.state is BatchState.AUDITED and isinstance(error, FencedError)
+    return found.state is BatchState.COMMITTING or is_settled
+
+
+def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
+    """Remove what the published batch has staged, and let lag tools know of it."""
+    drop_staging(platform, Attempt(batch, batch.attempt, run))
+    _commit_courtesy(platform, batch)
+    return batch
+
+
+def _deliver(platform: Platform, attempt: Attempt) -> None:
+    """Deliver what the audit has accepted; where that is not the same any more, audit what is staged again first.
+
+    With ``dedupe`` every batch that is published in between may change which rows are duplicates. The staging is as it
+    was, and the new result takes the old one's place in one transaction: the batch is audited all the time, so whoever
+    dies here leaves nothing to repair. Raises AuditOutdatedError, with which the step may be repeated, when others were
+    faster each time.
+    """
+    for _ in range(AUDITS_WHILE_PUBLISHING):
+        try:
+            deliver(platform, attempt)
+        except AuditOutdatedError as error:
+            logger.warning("%s It is audited again.", error)
+            attempt = replace(attempt, batch=judge_attempt(platform, attempt, BatchState.AUDITED))
+        else:
+            return
+    deliver(platform, attempt)
+
+
+def _tell_what_would_differ(platform: Platform, attempt: Attempt) -> None:
+    """Compare a replay with the target, so that its log says what is about to change."""
+    try:
+        logger.info("%s compared with the target: %s", attempt.batch.label, platform.sink.compare(attempt, 0))
+    except (TargetRefusedError, StagingLostError) as error:
+        # Its publication says so again, and acts on it.
+        logger.warning("%s cannot be compared with the target: %s", attempt.batch.label, error)
+
+
+def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:
+    """End an at-most-once publication whose position is committed: by a twin, or by oneself without being told.
+
+    Only the process that knows that it committed the position may write the rows; a second one could write them too.
+    """
+    if isinstance(error, OutcomeUnknownError):
+        raise rows_lost(attempt, error) from error
+    return found
+
+
+def _check_before_reading(platform: Platform, batch: Batch) -> None:
+    if batch.origin is RecordOrigin.QUARANTINE:
+        check_quarantined(batch, platform.ledger.find_quarantined(batch.pipeline, batch.ranges))
+        return
+    positions, log = look_at_source(platform, batch)
+    if batch.lane is Lane.LIVE:
+        check_source(batch.pipeline, positions, log, topics_of(batch))
+    else:
+        check_identity(positions, log)
+        check_readable(batch, log)
+
+
+def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> BatchledgerError:
+    """Block the batch, and return what to raise; a twin of this very step may have been faster.
+
+    One whose outcome cannot be told stays committing: its sink says why.
+    """
+    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
+    try:
+        return blocked(platform.ledger.block(attempt, refusal), [refusal])
+    except FencedError as fenced:
+        found = platform.ledger.load_batch(attempt.batch.batch_id)
+        if is_of(found, attempt) and found.state is BatchState.BLOCKED:
+            return blocked(found, [refusal])
+        if is_of(found, attempt) and found.state is BatchState.COMMITTING:
+            return error
+        leave_if_superseded(platform, attempt, found)
+        return fenced
+
+
+def _commit_courtesy(platform: Platform, batch: Batch) -> None:
+    if batch.lane is Lane.REPLAY:
+        return
+    next_offsets = {each.partition: each.until for each in batch.ranges}
+    try:
+        platform.source.commit_courtesy(f"batchledger.{batch.pipeline}", next_offsets)
+    except ServiceUnavailableError as error:
+        logger.warning(
+            "%s is published; only the courtesy offsets for lag tools were not committed: %s", batch.label, error
+        )

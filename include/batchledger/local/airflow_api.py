@@ -1,0 +1,211 @@
+"""What the demo and the tests ask of Airflow's REST API: what the buttons of its pages send. Translation only.
+
+Raises ServiceUnavailableError when the API server does not answer, and SetupError when it refuses.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from batchledger.model.errors import ServiceUnavailableError, SetupError
+
+ANSWER_SECONDS = 30.0
+NEWEST_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowAccount:
+    """Where Airflow is, who asks, and the file of the simple auth manager in which the password lies."""
+
+    url: str
+    user: str
+    password_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a DAG; ``state`` is queued, running, success or failed, ``kind`` for example manual or backfill."""
+
+    run_id: str
+    state: str
+    kind: str = "manual"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may still change something."""
+        return self.state in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a run; ``state`` is None before it is scheduled."""
+
+    task_id: str
+    state: str | None
+    try_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The intervals of a schedule that begin at ``since``, at ``until``, or between them, and have ended.
+
+    ``reprocess`` says which of the runs that these intervals have already are done again. ``fields`` are those of the
+    form; a run that is done again keeps its own when they are None.
+    """
+
+    since: datetime
+    until: datetime
+    reprocess: Literal["none", "failed", "completed"] = "none"
+    max_active_runs: int = 1
+    run_backwards: bool = False
+    fields: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class AirflowApi:
+    """The API of one Airflow, logged in."""
+
+    url: str
+    client: httpx.Client = field(repr=False)
+
+    def is_known(self, dag_id: str) -> bool:
+        """Whether the DAG can be triggered: its file has been parsed without an error."""
+        answer = self._ask("GET", f"/dags/{dag_id}", accepted=(httpx.codes.NOT_FOUND,))
+        if answer is None or answer["is_stale"]:
+            return False
+        if answer["has_import_errors"]:
+            raise SetupError(f"the DAG {dag_id} cannot be imported; Airflow says why at {self.url}.", dag_id=dag_id)
+        return True
+
+    def wait_until_known(self, dag_id: str, seconds: float) -> None:
+        """Return as soon as the DAG can be triggered. Raises ServiceUnavailableError after ``seconds``."""
+        deadline = monotonic() + seconds
+        while not self.is_known(dag_id):
+            if monotonic() > deadline:
+                raise ServiceUnavailableError(
+                    f"Airflow at {self.url} does not know the DAG {dag_id} after {seconds:.0f} s. Its dag-processor "
+                    "says why in its log; the services are shown by: batchledger status.",
+                    dag_id=dag_id,
+                )
+            sleep(0.5)
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the DAG run; harmless when it may already."""
+        self._ask("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+
+    def trigger(self, dag_id: str, fields: Mapping[str, Any] | None = None) -> Run:
+        """Start a run as the Trigger button does: now, without a logical date; ``fields`` are those of the form.
+
+        Raises SetupError when the form refuses a field.
+        """
+        request = {"logical_date": None, "conf": dict(fields or {})}
+        return _read_run(self._ask("POST", f"/dags/{dag_id}/dagRuns", json=request))
+
+    def backfill(self, dag_id: str, backfill: Backfill) -> int:
+        """Start a backfill as its dialog does; return its number. Raises SetupError while another one is active."""
+        request = {
+            "dag_id": dag_id,
+            "from_date": backfill.since.isoformat(),
+            "to_date": backfill.until.isoformat(),
+            "reprocess_behavior": backfill.reprocess,
+            "max_active_runs": backfill.max_active_runs,
+            "run_backwards": backfill.run_backwards,
+            "dag_run_conf": backfill.fields,
+        }
+        return int(self._ask("POST", "/backfills", json=request)["id"])
+
+    def end_backfill(self, backfill_id: int) -> None:
+        """Let another backfill begin: fails the runs that wait. Harmless when the backfill is over.
+
+        The scheduler, which looks every 30 s, ends a backfill by itself when all its runs are over.
+        """
+        self._ask("PUT", f"/backfills/{backfill_id}/cancel", accepted=(httpx.codes.CONFLICT,))
+
+    def list_runs(self, dag_id: str) -> list[Run]:
+        """Return the newest runs, oldest first."""
+        newest = {"limit": NEWEST_RUNS, "order_by": "-run_after"}
+        found = self._ask("GET", f"/dags/{dag_id}/dagRuns", params=newest)
+        return [_read_run(run) for run in reversed(found["dag_runs"])]
+
+    def list_tasks(self, dag_id: str, run_id: str) -> list[Task]:
+        """Return the tasks of a run."""
+        found = self._ask("GET", f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances")
+        return [Task(each["task_id"], each["state"], each["try_number"]) for each in found["task_instances"]]
+
+    def read_error(self, dag_id: str, run_id: str, task: Task) -> str:
+        """Return the last error in the log of a task's latest try."""
+        path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
+        content = self._ask("GET", path, params={"full_content": True})["content"]
+        return _find_error(content) or "its log holds no error; the task was ended from outside"
+
+    def log_url(self, dag_id: str, run_id: str, task: Task) -> str:
+        """Return the page that shows the log of a task's latest try."""
+        return f"{self.url}/dags/{dag_id}/runs/{quote(run_id)}/tasks/{task.task_id}?try_number={task.try_number}"
+
+    def _ask(self, method: str, path: str, accepted: Sequence[int] = (), **request: Any) -> Any:
+        return _ask(self.client, method, f"/api/v2{path}", accepted, **request)
+
+
+@contextmanager
+def open_airflow(account: AirflowAccount) -> Iterator[AirflowApi]:
+    """Log in with user and password, as a person would, and lend the API."""
+    headers = {"Accept": "application/json"}
+    # The services of this machine are never behind a proxy, whatever the environment says.
+    with httpx.Client(base_url=account.url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False) as client:
+        login = {"username": account.user, "password": _read_password(account)}
+        token = _ask(client, "POST", "/auth/token", json=login)["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        yield AirflowApi(account.url, client)
+
+
+def _ask(client: httpx.Client, method: str, path: str, accepted: Sequence[int] = (), **request: Any) -> Any:
+    """Return the JSON of the answer, None for a status in ``accepted``."""
+    try:
+        answer = client.request(method, path, **request)
+    except httpx.TransportError as error:
+        raise ServiceUnavailableError(
+            f"Airflow at {client.base_url} does not answer: {error}. Start it with: batchledger up."
+        ) from error
+    if answer.status_code in accepted:
+        return None
+    if answer.is_server_error:
+        raise ServiceUnavailableError(f"Airflow failed at {method} {path}: {answer.status_code} {answer.text[:500]}")
+    if answer.is_error:
+        raise SetupError(f"Airflow refused {method} {path}: {answer.status_code} {answer.text[:500]}")
+    return answer.json()
+
+
+def _read_password(account: AirflowAccount) -> str:
+    try:
+        return str(json.loads(account.password_file.read_text(encoding="utf-8"))[account.user])
+    except (OSError, ValueError, KeyError) as error:
+        raise SetupError(
+            f"no password of user {account.user} could be read from {account.password_file}: {error!r}. It is written "
+            "by: batchledger up."
+        ) from error
+
+
+def _read_run(run: Any) -> Run:
+    started_at, ended_at = (run[key] and datetime.fromisoformat(run[key]) for key in ("start_date", "end_date"))
+    return Run(run["dag_run_id"], run["state"], run["run_type"], started_at, ended_at)
+
+
+def _find_error(content: Sequence[Any]) -> str | None:
+    """Return the message of the last exception, else the last line at level error."""
+    lines = [line for line in content if isinstance(line, dict)]
+    for line in reversed(lines):
+        if line.get("error_detail"):
+            exception = line["error_detail"][0]
+            return f"{exception['exc_type']}: {exception['exc_value']}"
+    errors = [str(line["event"]) for line in lines if line.get("level") in ("error", "critical")]
+    return errors[-1] if errors else None

@@ -1,0 +1,111 @@
+"""The demo: sample records into Kafka, the pipeline's DAG triggered as a person would, followed until it caught up.
+
+Safe to interrupt and to run again: what is in the topic is not written twice, what is published is not published twice,
+and when nothing is left to do it says so and triggers nothing. All guarantees are the pipeline's; this module only asks
+and shows.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from rich.console import Console
+
+from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.interfaces.cli.display.batches import balance_table, batches_table
+from batchledger.interfaces.cli.printing import BALANCE_LINES
+from batchledger.lifecycle.platform import Platform
+from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow
+from batchledger.local.run_progress import follow, measure_backlog, observe
+from batchledger.local.samples.samples import SampleOrder, produce_samples
+from batchledger.local.stack.airflow_components import ADMIN, airflow_url
+from batchledger.local.stack.home import Home, Ports
+from batchledger.model.batch import Lane
+from batchledger.wiring import build_platform, ledger_dsn
+
+PARTITIONS = 4
+PARSE_SECONDS = 180.0
+BATCHES_SHOWN = 100
+# Writes the pages of the batches (dags/data_docs.py).
+DATA_DOCS = "batchledger-data-docs"
+
+
+def run_demo(pipeline: PipelineConfig, console: Console) -> int:
+    """Feed, trigger, follow, and show what came of it; return the exit code: 1 when a run failed.
+
+    Raises ServiceUnavailableError when a local service does not answer or stops making progress.
+    """
+    home = Home.of_project()
+    account = AirflowAccount(airflow_url(Ports.choose(home)), ADMIN, home.airflow_password_file)
+    fed = produce_samples(pipeline, SampleOrder(partitions=PARTITIONS), console)
+    console.print(f"Topic {fed.topic} held {fed.already_there:,} records; {fed.gained:,} were added.", highlight=False)
+    with open_airflow(account) as airflow:
+        with console.status(f"waiting until Airflow has parsed the DAG {pipeline.name}"):
+            for dag_id in (pipeline.name, DATA_DOCS):
+                airflow.wait_until_known(dag_id, PARSE_SECONDS)
+        airflow.unpause(DATA_DOCS)
+        failed = catch_up(airflow, build_platform(pipeline), console)
+        if failed is not None:
+            _show_failure(airflow, pipeline.name, failed, console)
+    _show_outcome(pipeline, account, console)
+    return 0 if failed is None else 1
+
+
+def catch_up(airflow: AirflowApi, platform: Platform, console: Console) -> Run | None:
+    """Trigger the pipeline unless there is nothing to do; return when everything is published, or the run that failed.
+
+    One trigger is enough: a run that leaves records behind starts the next one.
+    """
+    name = platform.rules.name
+    runs = airflow.list_runs(name)
+    if measure_backlog(platform).unread == 0 and not any(run.is_active for run in runs):
+        console.print(f"[green]Nothing to do[/]: {name} has published every record of its topic.", highlight=False)
+        return None
+    airflow.unpause(name)
+    console.print(f"Triggered run {airflow.trigger(name).run_id}.", highlight=False, soft_wrap=True)
+    over = {run.run_id for run in runs if not run.is_active}
+    return follow(partial(observe, airflow, platform, over), console)
+
+
+def add_up_ranges(histories: Sequence[BatchHistory]) -> list[RangeRecord]:
+    """Return one range for each partition with the sums of its balances; published ranges meet without a gap (I1)."""
+    total_by_partition: dict[tuple[str, int], RangeRecord] = {}
+    for each in (record for history in histories for record in history.ranges):
+        key = (each.topic, each.partition)
+        total_by_partition[key] = _add(total_by_partition[key], each) if key in total_by_partition else each
+    return [total for _, total in sorted(total_by_partition.items())]
+
+
+def _add(one: RangeRecord, other: RangeRecord) -> RangeRecord:
+    sums = {
+        line: (getattr(one, line) or 0) + (getattr(other, line) or 0)
+        for line in (*BALANCE_LINES, "holes", "unexplained")
+    }
+    start, until = min(one.start, other.start), max(one.until, other.until)
+    return RangeRecord(topic=one.topic, partition=one.partition, start=start, until=until, **sums)
+
+
+def _show_failure(airflow: AirflowApi, dag_id: str, run: Run, console: Console) -> None:
+    """Print each failed task with its error and the page of its log."""
+    console.print(f"[bold red]Run {run.run_id} failed.[/]", highlight=False, soft_wrap=True)
+    for task in airflow.list_tasks(dag_id, run.run_id):
+        if task.state == "failed":
+            error = airflow.read_error(dag_id, run.run_id, task)
+            console.print(f"{task.task_id}: {error}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"Log: {airflow.log_url(dag_id, run.run_id, task)}", highlight=False, soft_wrap=True)
+
+
+def _show_outcome(pipeline: PipelineConfig, account: AirflowAccount, console: Console) -> None:
+    """Print batches, balance and checks, and where to look further."""
+    dsn = ledger_dsn(pipeline)
+    batches = list_batches(dsn, pipeline.name, BATCHES_SHOWN)
+    # A replay takes over offsets that are counted already.
+    live = [each.batch_id for each in batches if each.state == "published" and each.lane == Lane.LIVE]
+    published = [load_batch_history(dsn, batch_id) for batch_id in live]
+    checks = [check for history in published for check in history.checks]
+    console.print(batches_table(pipeline.name, batches), highlight=False)
+    console.print(balance_table(add_up_ranges(published)), highlight=False)
+    console.print(f"Checks: {sum(check.passed for check in checks)} of {len(checks)} passed.", highlight=False)
+    console.print(f"Target: {pipeline.sink.target}", highlight=False, soft_wrap=True)
+    console.print(f"Airflow: {account.url}/dags/{pipeline.name}", highlight=False, soft_wrap=True)
+    console.print(f"Login: {account.user}, password in {account.password_file}", highlight=False, soft_wrap=True)

@@ -1,0 +1,72 @@
+"""``batchledger produce``: sample records for a pipeline's topic."""
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.cli.command_line import AsJson, Name
+from batchledger.interfaces.cli.printing import new_table, print_json, print_out, standard_error
+from batchledger.local.samples.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
+from batchledger.local.samples.samples import Produced
+
+
+def produce(
+    pipeline: Name,
+    *,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="How many to write; the flights pipeline has its own.")
+    ] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic if it has to be created.")] = 4,
+    guarantee: Annotated[Guarantee, typer.Option(help="What the producer asks of the broker.")] = Guarantee.IDEMPOTENT,
+    records_per_transaction: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: records of one transaction.", show_default="1000")
+    ] = None,
+    abort_every: Annotated[
+        int | None, typer.Option(min=1, help="With transactional: abort each N-th transaction.", metavar="N")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write sample records to the pipeline's topic; continue where it was interrupted if they are a data set.
+
+    Exit code 1 when a record failed, or when it is unknown whether it was written; with acks_0 nobody asks.
+    """
+    from batchledger.local.samples.samples import SampleOrder, produce_samples
+
+    if guarantee is not Guarantee.TRANSACTIONAL and (records_per_transaction or abort_every):
+        raise typer.BadParameter("--records-per-transaction and --abort-every need --guarantee transactional")
+    transactions = Transactions(records_per_transaction or RECORDS_PER_TRANSACTION, abort_every)
+    order = SampleOrder(records, partitions, guarantee, transactions)
+    produced = produce_samples(load_pipeline(pipeline), order, standard_error)
+    show_produced(produced, as_json)
+    if not produced.is_complete:
+        raise typer.Exit(1)
+
+
+def show_produced(produced: Produced, as_json: bool) -> None:
+    """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
+    known = dataclasses.asdict(produced.deliveries)
+    if as_json:
+        print_json(
+            {
+                "topic": produced.topic,
+                "already_there": produced.already_there,
+                **known,
+                "guarantee": produced.guarantee,
+                "offsets_gained": produced.gained,
+                "explanation": produced.guarantee.explanation,
+            }
+        )
+        return
+    if known["sent"] == 0:
+        print_out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
+        return
+    print_out(
+        f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets."
+    )
+    told = {name: count for name, count in known.items() if count is not None}
+    table = new_table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
+    table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
+    print_out(table)
+    print_out(produced.guarantee.explanation)

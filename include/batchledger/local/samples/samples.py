@@ -1,0 +1,94 @@
+"""Sample records for a pipeline's topic: the topic's own data set where it has one, else records made from a schema."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
+from batchledger.local.samples.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
+from batchledger.local.samples.producer import ReportProgress, SampleRecord, feed
+from batchledger.local.samples.synthetic import synthesize_records
+from batchledger.model.errors import ConfigurationError
+from batchledger.wiring import source_options
+
+DEFAULT_RECORDS = 10_000
+# Which topics have a data set of their own, and how many records it holds.
+DATA_SETS: Mapping[str, tuple[Callable[[], Iterator[SampleRecord]], int]] = {"flights": (read_flights, FLIGHT_COUNT)}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOrder:
+    """What to write: ``count`` made-up records, or the pipeline's data set when it is None; and how."""
+
+    count: int | None = None
+    partitions: int = 4
+    guarantee: Guarantee = Guarantee.IDEMPOTENT
+    transactions: Transactions = field(default_factory=Transactions)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What was written to a topic; ``already_there`` and ``gained`` count its offsets, transaction markers included."""
+
+    topic: str
+    guarantee: Guarantee
+    already_there: int
+    deliveries: Deliveries
+    gained: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing failed or is unknown, apart from what nobody asked about."""
+        unasked = self.guarantee is Guarantee.ACKS_0
+        return self.deliveries.failed == 0 and (unasked or self.deliveries.unknown == 0)
+
+
+def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Console) -> Produced:
+    """Write sample records to the pipeline's first topic, created when missing; show progress on ``console``.
+
+    A data set is written up to its end and each of its records once, however often this is called; made records are
+    added, ``order.count`` at every call. Raises ConfigurationError, SetupError and ServiceUnavailableError.
+    """
+    topic = pipeline.source.topics[0]
+    data_set = DATA_SETS.get(topic) if order.count is None else None
+    if data_set is not None and order.guarantee is not Guarantee.IDEMPOTENT:
+        raise ConfigurationError(
+            f"the data set of topic {topic} is written by an idempotent producer only, so that each record "
+            f"is there once. To see what {order.guarantee} does, write made-up records: add --records 10000.",
+        )
+    options = source_options(pipeline)
+    ensure_topic(options, topic, order.partitions, KEEP_FOREVER)
+    total = data_set[1] if data_set else order.count or DEFAULT_RECORDS
+    with _progress(console, topic, total) as report:
+        if data_set:
+            fed = feed(options, topic, order.partitions, data_set[0](), report)
+            return Produced(topic, order.guarantee, fed.already_there, Deliveries(fed.sent, fed.sent), fed.sent)
+        present = sum(find_ends(options, topic, order.partitions).values())
+        made = synthesize_records(pipeline.source.columns, total, first=present)
+        deliveries = deliver(
+            options,
+            topic,
+            order.partitions,
+            made,
+            guarantee=order.guarantee,
+            transactions=order.transactions,
+            report=report,
+        )
+        expected = present + deliveries.sent - deliveries.failed
+        end = find_settled_end(options, topic, order.partitions, expected)
+    return Produced(topic, order.guarantee, present, deliveries, end - present)
+
+
+@contextmanager
+def _progress(console: Console, topic: str, total: int) -> Iterator[ReportProgress]:
+    """Show a bar that follows what is reported, and is full at the end."""
+    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task(f"writing to topic {topic}", total=total)
+        yield lambda sent: progress.update(task, completed=sent)
+        progress.update(task, completed=total)

@@ -1,0 +1,159 @@
+"""Airflow's api-server, scheduler, dag-processor and triggerer, each a process of its own; under ``.local/airflow``.
+
+Not `airflow standalone`: it leaves its children running when it is signalled. All settings are in one ``airflow.cfg``
+that only its owner can read, so AIRFLOW_HOME is all that another program needs in order to agree with them.
+"""
+
+import configparser
+import functools
+import io
+import json
+import sys
+from datetime import datetime
+
+import httpx
+import psycopg
+
+from batchledger.local.stack import processes
+from batchledger.local.stack.clients import environment
+from batchledger.local.stack.connections import write_connections
+from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_VERSION
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.postgres_server import connection_string, public_dsn
+from batchledger.local.stack.processes import Launch, ServiceRecord
+from batchledger.local.stack.service import Service, base_environment
+
+ADMIN = "admin"
+# May look at everything and act on nothing.
+VIEWER = "viewer"
+_MIGRATED = f"migrated by Airflow {AIRFLOW_VERSION}"
+# Where the API server reports on a component, and the command that starts it. Without --skip-serve-logs a component
+# would serve its log files on every network interface; the API server reads them from disk.
+_COMMAND_BY_COMPONENT = {
+    "api-server": ("api-server",),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+
+
+def airflow_services(home: Home, ports: Ports) -> list[Service]:
+    """The four components; healthy when the API server reports a heartbeat that is newer than the process."""
+    return [
+        Service(
+            name=component,
+            ports=("airflow",) if component == "api-server" else (),
+            prepare=functools.partial(_launch, home, command),
+            is_healthy=functools.partial(_is_healthy, ports, component),
+            silence_seconds=180,
+        )
+        for component, command in _COMMAND_BY_COMPONENT.items()
+    ]
+
+
+def airflow_url(ports: Ports) -> str:
+    """Where a browser and the REST API's clients find Airflow."""
+    return f"http://{HOST}:{ports.airflow}"
+
+
+def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) -> str:
+    """The text of airflow.cfg: only what differs from Airflow's defaults."""
+    folder = home.local / "airflow"
+    secrets_backend = {"connections_file_path": str(home.connections_file)}
+    settings: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": home.root / "dags",
+            "plugins_folder": home.root / "plugins",
+            "executor": "LocalExecutor",
+            "parallelism": 4,
+            "load_examples": False,
+            "fernet_key": credentials.airflow_fernet_key,
+            "hostname_callable": "socket.gethostname",
+            "execution_api_server_url": f"{airflow_url(ports)}/execution/",
+            "simple_auth_manager_users": f"{ADMIN}:admin,{VIEWER}:viewer",
+            "simple_auth_manager_passwords_file": home.airflow_password_file,
+            "min_serialized_dag_update_interval": 2,
+        },
+        "database": {
+            "sql_alchemy_conn": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+psycopg"),
+            "sql_alchemy_conn_async": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+asyncpg"),
+        },
+        "api": {
+            "host": HOST,
+            "port": ports.airflow,
+            "base_url": airflow_url(ports),
+            "secret_key": credentials.airflow_secret_key,
+            "workers": 1,
+        },
+        "api_auth": {"jwt_secret": credentials.airflow_jwt_secret, "jwt_issuer": "batchledger"},
+        # The idle loop costs 4 % of a core and brings a four-task run from 5 s to 1.6 s.
+        "scheduler": {"scheduler_idle_sleep_time": 0.1},
+        "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 5, "parsing_processes": 1},
+        "logging": {
+            "base_log_folder": folder / "logs",
+            "colored_console_log": False,
+            "namespace_levels": "great_expectations=WARNING",
+        },
+        "secrets": {
+            "backend": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+            "backend_kwargs": json.dumps(secrets_backend),
+        },
+        "usage_data_collection": {"enabled": False},
+    }
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_dict(
+        {
+            section: {key: str(value).replace("%", "%%") for key, value in options.items()}
+            for section, options in settings.items()
+        }
+    )
+    text = io.StringIO()
+    parser.write(text)
+    return text.getvalue()
+
+
+def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> None:
+    """Write Airflow's settings, the passwords of its users and the connections, to the ``advertised`` ports."""
+    write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
+    passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
+    write_private(home.airflow_password_file, json.dumps(passwords) + "\n")
+    write_connections(home, advertised or ports, credentials)
+
+
+def migrate_airflow(home: Home, ports: Ports, credentials: Credentials) -> None:
+    """Bring Airflow's own database up to date. The database remembers it in its comment, so that a repeat is cheap."""
+    with psycopg.connect(connection_string(ports, credentials, AIRFLOW_DATABASE), autocommit=True) as connection:
+        query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
+        if connection.execute(query).fetchone() == (_MIGRATED,):
+            return
+        processes.run(home, "airflow-database", _launch(home, ("db", "migrate")), deadline_seconds=300)
+        connection.execute(f"COMMENT ON DATABASE {AIRFLOW_DATABASE} IS '{_MIGRATED}'")
+
+
+def _launch(home: Home, command: tuple[str, ...]) -> Launch:
+    return Launch(
+        argv=(sys.executable, "-m", "airflow", *command),
+        folder=home.local / "airflow",
+        # The command line is quiet itself and starts these; their task logs have to tell what was done.
+        environment=base_environment() | environment(home) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO"},
+    )
+
+
+def _is_healthy(ports: Ports, component: str, record: ServiceRecord) -> bool:
+    try:
+        answer = httpx.get(f"{airflow_url(ports)}/api/v2/monitor/health", timeout=5, trust_env=False)
+    except httpx.TransportError:
+        return False
+    if answer.status_code != httpx.codes.OK:
+        return False
+    if component == "api-server":
+        return True
+    name = component.replace("-", "_")
+    report = answer.json().get(name, {})
+    heartbeat = report.get(f"latest_{name}_heartbeat")
+    return (
+        report.get("status") == "healthy"
+        and heartbeat is not None
+        and datetime.fromisoformat(heartbeat).timestamp() >= record.created
+    )

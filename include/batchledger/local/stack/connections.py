@@ -1,0 +1,54 @@
+"""The stack's Airflow connections, in the file that Airflow's local secrets backend reads. It holds passwords."""
+
+import json
+
+from batchledger.local.stack.defaults import (
+    DATABASE_USER,
+    KAFKA_CONNECTION,
+    LAKE_CONNECTION,
+    SPARK_CONNECTION,
+    WAREHOUSE_CONNECTION,
+    WAREHOUSE_DATABASE,
+)
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.machine import HOST
+
+
+def write_connections(home: Home, ports: Ports, credentials: Credentials) -> None:
+    """Write the file anew."""
+    write_private(home.connections_file, json.dumps(list_connections(home, ports, credentials), indent=2))
+
+
+def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict[str, dict[str, object]]:
+    """The connections by id, in Airflow's own words."""
+    return {
+        KAFKA_CONNECTION: {
+            "conn_type": "kafka",
+            "extra": {"bootstrap.servers": bootstrap_servers(ports)},
+        },
+        WAREHOUSE_CONNECTION: {
+            "conn_type": "postgres",
+            "host": HOST,
+            "port": ports.postgres,
+            "login": DATABASE_USER,
+            "password": credentials.database_password,
+            "schema": WAREHOUSE_DATABASE,
+        },
+        LAKE_CONNECTION: {
+            "conn_type": "iceberg",
+            "host": HOST,
+            "port": ports.postgres,
+            "login": DATABASE_USER,
+            "password": credentials.database_password,
+            "schema": WAREHOUSE_DATABASE,
+            "extra": {"type": "sql", "warehouse": home.lake.as_uri()},
+        },
+        SPARK_CONNECTION: {
+            # Written as in a URI, where a scheme has no underscore; Airflow warns at every use otherwise.
+            "conn_type": "spark-connect",
+            "host": "sc://localhost",
+            "port": ports.spark,
+            "password": credentials.spark_token,
+        },
+    }

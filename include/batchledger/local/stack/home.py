@@ -1,0 +1,153 @@
+"""Where the local services of one project live: folders, ports, secrets. Nothing here starts anything.
+
+Everything of one stack lies under its local folder (``.local``); the secrets in it are files that only their owner can
+read. Downloads lie in a cache that several stacks may share.
+"""
+
+import base64
+import dataclasses
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from batchledger.local.stack.defaults import PORT_BY_SERVICE
+from batchledger.model.errors import SetupError
+
+SETTINGS_FILE = "stack.json"
+_LARGEST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folders of one stack. ``root`` holds ``dags/`` and ``plugins/``, ``local`` all that the services write."""
+
+    root: Path
+    local: Path
+    cache: Path
+    pipelines: Path
+
+    @classmethod
+    def of_project(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """The checkout that this package lies in; ``BATCHLEDGER_LOCAL`` and ``BATCHLEDGER_PIPELINES`` move folders."""
+        root = _root()
+        local = local_folder(environ)
+        default = read_settings(local).get("pipelines", root / "include" / "pipelines")
+        pipelines = Path(environ.get("BATCHLEDGER_PIPELINES", default)).resolve()
+        return cls(root=root, local=local, cache=root / ".local" / "cache", pipelines=pipelines)
+
+    @property
+    def settings_file(self) -> Path:
+        """The ports and the pipeline folder of the running stack; ``down`` removes it."""
+        return self.local / SETTINGS_FILE
+
+    @property
+    def connections_file(self) -> Path:
+        """Airflow's connections, in the form that its local secrets backend reads."""
+        return self.local / "connections.json"
+
+    @property
+    def lake(self) -> Path:
+        """Where the files of Iceberg tables lie."""
+        return self.local / "lake"
+
+    @property
+    def database_password_file(self) -> Path:
+        """In the format of libpq, so that the warehouse's DSN can name it and any client of PostgreSQL can read it."""
+        return self.local / "pgpass"
+
+    @property
+    def airflow_password_file(self) -> Path:
+        """The passwords of the administrator and of the viewer, as JSON by user."""
+        return self.local / "airflow" / "passwords.json"
+
+    def log_file(self, service: str) -> Path:
+        """Everything that a service has said since its latest start."""
+        return self.local / "log" / f"{service}.log"
+
+
+def local_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder in which the services of the checkout write; it need not exist."""
+    return Path(environ.get("BATCHLEDGER_LOCAL", _root() / ".local")).resolve()
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parents[4]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports on 127.0.0.1, one for each listening service."""
+
+    kafka: int
+    kafka_controller: int
+    postgres: int
+    spark: int
+    airflow: int
+
+    @classmethod
+    def choose(cls, home: Home, environ: Mapping[str, str] = os.environ) -> Self:
+        """From ``BATCHLEDGER_<SERVICE>_PORT``, else those of the running stack, else the defaults."""
+        known = PORT_BY_SERVICE | read_settings(home.local).get("ports", {})
+        return cls(**{one.name: _read_port(environ, one.name, known[one.name]) for one in dataclasses.fields(cls)})
+
+
+def port_variable(service: str) -> str:
+    """The environment variable that changes the port: ``BATCHLEDGER_KAFKA_PORT`` for ``kafka``."""
+    return f"BATCHLEDGER_{service.upper()}_PORT"
+
+
+def _read_port(environ: Mapping[str, str], service: str, otherwise: int) -> int:
+    text = environ.get(port_variable(service), str(otherwise))
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _LARGEST_PORT):
+        raise SetupError(f"{port_variable(service)} must be a port number from 1 to {_LARGEST_PORT}, found {text!r}.")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The secrets of one stack, generated once. They never reach argv, and no ``repr``."""
+
+    database_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    spark_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    airflow_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
+    airflow_viewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
+    airflow_secret_key: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    airflow_jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
+    airflow_fernet_key: str = field(
+        default_factory=lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(), repr=False
+    )
+
+    @classmethod
+    def of(cls, home: Home) -> Self:
+        """Those that were generated before, or new ones that are kept in a file only the owner can read."""
+        file = home.local / "credentials.json"
+        if not file.exists():
+            write_private(file, json.dumps(dataclasses.asdict(cls())))
+        return cls(**json.loads(file.read_text()))
+
+
+def settings(home: Home, ports: Ports) -> dict[str, Any]:
+    """What ``up`` writes down for ``status``, ``down`` and the command line, until ``down`` removes it."""
+    return {"ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
+
+
+def read_settings(local: Path) -> dict[str, Any]:
+    """The settings of the running stack; empty when there is none."""
+    try:
+        return dict(json.loads((local / SETTINGS_FILE).read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace the file in one step; at no moment can anybody but its owner read it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(text)
+    draft.replace(file)

@@ -1,0 +1,114 @@
+"""Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
+
+The lists are explicit and not transitive, so two machines get the same files. A list that is complete on disk costs a
+look at its file names; Java is not started. ``python -m batchledger.stack.jars`` fetches what the services need; the
+list ``connect`` is fetched by the bench alone, when it first asks for it.
+"""
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from batchledger.interfaces.unexpected import explain_unexpected
+from batchledger.local.stack.home import Home
+from batchledger.local.stack.machine import find_java
+from batchledger.model.errors import BatchledgerError, SetupError
+
+_LISTS = Path(__file__).parent / "ivy"
+_DEADLINE_SECONDS = 900
+_PLATFORMS = {
+    ("Linux", "x86_64"): "linux-amd64",
+    ("Linux", "aarch64"): "linux-arm64v8",
+    ("Darwin", "x86_64"): "darwin-amd64",
+    ("Darwin", "arm64"): "darwin-arm64v8",
+}
+
+
+def fetch_jars(home: Home, name: str, configuration: str = "default") -> list[Path]:
+    """Return the jars of the list ``ivy/<name>.xml``, downloaded unless they are all there.
+
+    The folder appears complete or not at all, so an interrupted download is simply repeated. Raises SetupError.
+    """
+    folder = home.cache / "jars" / name
+    wanted = [folder / file_name for file_name in list_jars(name, configuration)]
+    if not all(jar.exists() for jar in wanted):
+        _download(home, name, configuration, folder)
+    return wanted
+
+
+def list_jars(name: str, configuration: str = "default") -> list[str]:
+    """The file names that the list stands for in one of its configurations."""
+    dependencies = ElementTree.parse(_LISTS / f"{name}.xml").iter("dependency")  # noqa: S314 - it is our own file
+    return [
+        f"{one.attrib['name']}-{one.attrib['rev']}.jar"
+        for one in dependencies
+        if one.attrib["conf"].split("->")[0] == configuration
+    ]
+
+
+def postgres_platform() -> str:
+    """The configuration of ``ivy/postgres.xml`` for this machine."""
+    system, machine = platform.system(), platform.machine()
+    try:
+        return _PLATFORMS[system, machine]
+    except KeyError:
+        known = ", ".join(" ".join(pair) for pair in _PLATFORMS)
+        raise SetupError(f"No PostgreSQL is packed for {system} {machine}, only for {known}.") from None
+
+
+def pyspark_folder() -> Path:
+    """Where pip put pyspark, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SetupError("pyspark is not installed here: run `make setup` to build .venv, and use the Python in it.")
+    return Path(spec.origin).parent
+
+
+def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    ivy = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as draft:
+        command = [
+            *(str(find_java()), f"-Divy.default.ivy.user.dir={home.cache / 'ivy'}", "-jar", str(ivy), "-warn"),
+            *("-ivy", str(_LISTS / f"{name}.xml"), "-confs", configuration, "-types", "jar", "bundle"),
+            *("-retrieve", f"{draft}/new/[artifact]-[revision].[ext]"),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise SetupError(f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s; try again.") from None
+        log = home.cache / "log" / f"{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(done.stdout + done.stderr)
+        if done.returncode != 0:
+            raise SetupError(
+                f"The jars of {name} could not be fetched: check the network, the proxy and the free disk space, "
+                f"then try again; Ivy's own words are in {log}."
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(draft, "new").replace(folder)
+
+
+def main() -> int:
+    """Fetch what the services of this machine need; the exit code says whether it is complete."""
+    home = Home.of_project()
+    try:
+        for name, configuration in (("kafka", "default"), ("spark", "default"), ("postgres", postgres_platform())):
+            jars = fetch_jars(home, name, configuration)
+            sys.stdout.write(f"{name}: {len(jars)} jars\n")
+    except BatchledgerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 (the edge of the process)
+        sys.stderr.write(f"error: {explain_unexpected(error, 'fetching the jars', home.local)}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

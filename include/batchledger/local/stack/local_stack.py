@@ -1,0 +1,207 @@
+"""Start, stop and find all local services. What depends on what, and in which order, is written here and only here."""
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+
+import psutil
+
+from batchledger.local.stack import processes
+from batchledger.local.stack.airflow_components import airflow_services, configure_airflow, migrate_airflow
+from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials, Home, Ports, read_settings, settings, write_private
+from batchledger.local.stack.kafka_broker import kafka_service
+from batchledger.local.stack.machine import check_disk, check_ports
+from batchledger.local.stack.patience import StartPatience
+from batchledger.local.stack.postgres_server import connection_string, create_databases, postgres_service
+from batchledger.local.stack.processes import ServiceRecord, measure_log, tail_log
+from batchledger.local.stack.service import Service
+from batchledger.local.stack.spark_connect import spark_service
+from batchledger.model.errors import ServiceUnavailableError, SetupError
+
+AIRFLOW_SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
+ALL_SERVICES = ("kafka", "postgres", "spark", *AIRFLOW_SERVICES)
+
+# In the order of starting; a step runs as soon as the steps that it needs, if they run at all, are done.
+_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "kafka": (),
+    "postgres": (),
+    "spark": (),
+    "databases": ("postgres",),
+    "airflow-database": ("databases",),
+    **dict.fromkeys(AIRFLOW_SERVICES, ("airflow-database",)),
+}
+_POLL_SECONDS = 0.2
+
+Step = Callable[[threading.Event], None]
+Progress = Callable[[str, str], None]
+"""Takes the name of a step and what has become of it: ``starting``, ``ready``, or a sentence about what it waits for.
+
+Called from several threads.
+"""
+
+
+def list_services(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> list[Service]:
+    """Every service of the stack, started or not; nothing is written or asked. See ``up`` for ``advertised``."""
+    return [
+        kafka_service(home, ports, advertised),
+        postgres_service(home, ports, credentials),
+        spark_service(home, ports, credentials),
+        *airflow_services(home, ports),
+    ]
+
+
+def up(
+    home: Home,
+    ports: Ports,
+    *,
+    services: Collection[str] = ALL_SERVICES,
+    migrate: Callable[[str], object] = lambda _dsn: None,
+    progress: Progress = lambda _name, _state: None,
+    advertised: Ports | None = None,
+) -> None:
+    """Start what is missing among the services and return when all of them are healthy; harmless to repeat.
+
+    ``advertised`` are the ports that clients are told, when something stands between them and the services.
+    ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError when the
+    machine lacks something and ServiceUnavailableError when a service ends, or neither gets healthy nor says anything
+    for long; what has been started by then keeps running until ``down``.
+    """
+    with _alone(home):
+        _refuse_other_settings(home, ports)
+        credentials = Credentials.of(home)
+        chosen = [
+            service for service in list_services(home, ports, credentials, advertised) if service.name in services
+        ]
+        missing = [service for service in chosen if not _is_running(home, service.name)]
+        if missing:
+            names = [service.name for service in missing]
+            processes.stop(lambda: _members(home, names), deadline_seconds=2)
+            check_disk(home)
+            check_ports([port for service in missing for port in service.ports], dataclasses.asdict(ports))
+        write_private(home.settings_file, json.dumps(settings(home, ports), indent=2))
+        configure_airflow(home, ports, credentials, advertised)
+        steps: dict[str, Step] = {
+            service.name: functools.partial(_start, home, service, progress) for service in chosen
+        }
+        if "postgres" in services:
+            steps["databases"] = lambda _: _prepare_databases(ports, credentials, migrate)
+        if not set(services).isdisjoint(AIRFLOW_SERVICES):
+            steps["airflow-database"] = lambda _: migrate_airflow(home, ports, credentials)
+        _run_steps({name: steps[name] for name in _NEEDS if name in steps}, progress)
+
+
+def down(home: Home) -> list[str]:
+    """End every process that came of any ``up`` of this stack, users of a service before it; return what was running.
+
+    Raises ServiceUnavailableError when a process survives even SIGKILL.
+    """
+    with _alone(home):
+        found = processes.find_members(home, ALL_SERVICES)
+        _end(home, [*AIRFLOW_SERVICES, ""], signal.SIGTERM, 4)
+        _end(home, ["kafka", "spark"], signal.SIGTERM, 15)
+        _end(home, ["postgres"], signal.SIGINT, 60)  # SIGINT is its fast shutdown: no wait for clients, no recovery.
+        home.settings_file.unlink(missing_ok=True)
+        return [name for name in ALL_SERVICES if found[name]]
+
+
+def _start(home: Home, service: Service, progress: Progress, stopping: threading.Event) -> None:
+    record = ServiceRecord.read(home, service.name)
+    if record is None or not record.is_alive:
+        record = processes.start(home, service.name, service.prepare())
+    patience = StartPatience.begin(service.silence_seconds, time.monotonic(), measure_log(home, service.name))
+    while not service.is_healthy(record):
+        if not record.is_alive:
+            raise ServiceUnavailableError(f"{service.name} ended while it started: {tail_log(home, service.name)}")
+        now = time.monotonic()
+        patience = patience.listen(now, measure_log(home, service.name))
+        waited = f"{service.name} has not answered for {now - patience.began:.0f} s"
+        if patience.is_over(now):
+            raise ServiceUnavailableError(
+                f"{waited}, and its log has not gone on for {now - patience.heard_at:.0f} s: "
+                f"{tail_log(home, service.name)}; run `batchledger down` and start again."
+            )
+        if patience.should_tell(now):
+            patience = patience.tell(now)
+            progress(service.name, f"{waited}; its log: {tail_log(home, service.name, lines=1)}")
+        if stopping.wait(_POLL_SECONDS):
+            return
+
+
+def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable[[str], object]) -> None:
+    create_databases(ports, credentials)
+    migrate(connection_string(ports, credentials, WAREHOUSE_DATABASE))
+
+
+def _run_steps(steps: Mapping[str, Step], progress: Progress) -> None:
+    """Run each step as soon as those that it needs are done, side by side; the first failure stops the rest."""
+    stopping = threading.Event()
+    futures: dict[str, Future[None]] = {}
+
+    def run(name: str) -> None:
+        for need in _NEEDS[name]:
+            if need in futures:
+                futures[need].result()
+        if not stopping.is_set():
+            progress(name, "starting")
+            steps[name](stopping)
+            progress(name, "ready")
+
+    with ThreadPoolExecutor(max_workers=len(_NEEDS)) as pool:
+        try:
+            for name in steps:
+                futures[name] = pool.submit(run, name)
+            for future in as_completed(futures.values()):
+                future.result()
+        finally:
+            stopping.set()
+
+
+def _end(home: Home, names: Sequence[str], first_signal: int, seconds: float) -> None:
+    """End the services: their leaders end their own children; what they leave behind is ended after them."""
+    processes.stop(lambda: _leaders(home, names), seconds, first_signal)
+    processes.stop(lambda: _members(home, names), deadline_seconds=2)
+    for name in names:
+        processes.forget(home, name)
+
+
+def _leaders(home: Home, names: Sequence[str]) -> list[psutil.Process]:
+    records = [record for name in names if (record := ServiceRecord.read(home, name)) and record.is_alive]
+    return [leader for record in records if (leader := record.leader)]
+
+
+def _members(home: Home, names: Sequence[str]) -> list[psutil.Process]:
+    found = processes.find_members(home, ALL_SERVICES)
+    return [process for name in names for process in found[name]]
+
+
+def _is_running(home: Home, name: str) -> bool:
+    record = ServiceRecord.read(home, name)
+    return record is not None and record.is_alive
+
+
+def _refuse_other_settings(home: Home, ports: Ports) -> None:
+    running = [name for name in ALL_SERVICES if _is_running(home, name)]
+    wanted, remembered = settings(home, ports), read_settings(home.local)
+    differing = [f"{key} {remembered[key]}, now {wanted[key]}" for key in remembered if remembered[key] != wanted[key]]
+    if running and differing:
+        raise SetupError(
+            f"{', '.join(running)} already run with other settings ({'; '.join(differing)}): run `batchledger down` "
+            "first, or take the BATCHLEDGER_... variables out of the environment."
+        )
+
+
+@contextlib.contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Hold the stack's lock, so that two commands at once take turns. The lock ends with the process that holds it."""
+    home.local.mkdir(parents=True, exist_ok=True)
+    with open(home.local / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

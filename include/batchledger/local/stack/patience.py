@@ -1,0 +1,46 @@
+"""How long a start is waited for: as long as the service gives signs of work. Pure.
+
+A broker that was killed reads its whole log again, a PostgreSQL its WAL; how long that takes depends on how much there
+is. So silence is what is bounded, and with it the whole only so far that what repeats itself for ever comes to an end.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+LONGEST_SECONDS = 3600.0
+_TELL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class StartPatience:
+    """A start that is waited for. ``heard`` is what changes while the service works, such as the size of its log.
+
+    Example: with 60 s of patience, a service that began at 0 and was heard last at 50 is given up after 110.
+    """
+
+    silence_seconds: float
+    began: float
+    heard: int
+    heard_at: float
+    told_at: float
+
+    @classmethod
+    def begin(cls, silence_seconds: float, now: float, heard: int) -> Self:
+        """The beginning of the wait."""
+        return cls(silence_seconds, now, heard, now, now)
+
+    def listen(self, now: float, heard: int) -> Self:
+        """Return what is known after another look."""
+        return self if heard == self.heard else replace(self, heard=heard, heard_at=now)
+
+    def is_over(self, now: float) -> bool:
+        """Whether the service is given up."""
+        return now - self.heard_at > self.silence_seconds or now - self.began > LONGEST_SECONDS
+
+    def should_tell(self, now: float) -> bool:
+        """Whether it is time to tell a person that it still goes on."""
+        return now - self.told_at >= _TELL_SECONDS
+
+    def tell(self, now: float) -> Self:
+        """Return what is known once a person has the message."""
+        return replace(self, told_at=now)

@@ -1,0 +1,202 @@
+"""The PostgreSQL server: the warehouse and, in a database of its own, Airflow's metadata; under ``.local/postgres``.
+
+PostgreSQL refuses to run as root. Started by root it runs as ``nobody``, and where ``nobody`` cannot reach the local
+folder (a checkout below a closed home) it lives in a folder under /var/tmp that ``.local/postgres`` points to.
+"""
+
+import contextlib
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+import tarfile
+import urllib.parse
+import zipfile
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from batchledger.local.stack import processes
+from batchledger.local.stack.defaults import AIRFLOW_DATABASE, DATABASE_USER, POSTGRES_VERSION, WAREHOUSE_DATABASE
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.jars import fetch_jars, postgres_platform
+from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.processes import Launch, SystemUser
+from batchledger.local.stack.service import Service, base_environment
+from batchledger.model.errors import SetupError
+
+HOST_RULES = f"host all all {HOST}/32 scram-sha-256\n"
+
+
+def postgres_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
+    """The server; healthy when it lets our user in."""
+    return Service(
+        name="postgres",
+        ports=("postgres",),
+        prepare=lambda: _prepare(home, ports, credentials),
+        is_healthy=lambda _: _answers(connection_string(ports, credentials, "postgres")),
+    )
+
+
+def connection_string(ports: Ports, credentials: Credentials, database: str) -> str:
+    """For this process only: it carries the password."""
+    return make_conninfo(
+        host=HOST,
+        port=ports.postgres,
+        user=DATABASE_USER,
+        password=credentials.database_password,
+        dbname=database,
+        connect_timeout=5,
+    )
+
+
+def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgresql") -> str:
+    """A URL without the password that works nevertheless, because it names the file that the password lies in."""
+    passfile = urllib.parse.quote(str(home.database_password_file))
+    return f"{dialect}://{DATABASE_USER}@{HOST}:{ports.postgres}/{database}?passfile={passfile}"
+
+
+def server_configuration(ports: Ports) -> str:
+    """Durable as by default (fsync, synchronous commit); sized for one person's machine; no socket file.
+
+    The password is a random one, which hashing it thousands of times does not protect: each connection would only take
+    twice as long.
+    """
+    settings = {
+        "listen_addresses": f"'{HOST}'",
+        "port": ports.postgres,
+        "unix_socket_directories": "''",
+        "password_encryption": "scram-sha-256",
+        "scram_iterations": 1,
+        "max_connections": 100,
+        "shared_buffers": "512MB",
+        "wal_buffers": "64MB",
+        "min_wal_size": "1GB",
+        "work_mem": "16MB",
+        "maintenance_work_mem": "128MB",
+        "max_wal_size": "4GB",
+        "checkpoint_timeout": "15min",
+        "jit": "off",
+        "timezone": "'UTC'",
+        "log_timezone": "'UTC'",
+    }
+    return "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def create_databases(ports: Ports, credentials: Credentials) -> None:
+    """Create the warehouse and Airflow's database where they are missing."""
+    with psycopg.connect(connection_string(ports, credentials, "postgres"), autocommit=True) as connection:
+        present = {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
+        for name in {WAREHOUSE_DATABASE, AIRFLOW_DATABASE} - present:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
+
+def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
+    entry = f"{HOST}:{ports.postgres}:*:{DATABASE_USER}:{credentials.database_password}\n"
+    write_private(home.database_password_file, entry)
+    account = _account()
+    folder = _find_folder(home, account)
+    programs = _unpack(home, folder)
+    data = folder / "data"
+    if not (data / "PG_VERSION").exists():
+        _initialise(home, programs, data, credentials, account)
+    (data / "postgresql.conf").write_text(server_configuration(ports))
+    (data / "pg_hba.conf").write_text(HOST_RULES)
+    _drop_stale_lock(data)
+    return Launch(
+        argv=(str(programs / "postgres"), "-D", str(data)),
+        folder=data,
+        environment=base_environment(),
+        account=account,
+        private_folder=data,
+    )
+
+
+def _account() -> SystemUser | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        raise SetupError(
+            "PostgreSQL does not run as root, and this machine has no user `nobody` to run it as: create that user, or "
+            "start the services as another user than root."
+        ) from None
+    return SystemUser(nobody.pw_uid, nobody.pw_gid)
+
+
+def _find_folder(home: Home, account: SystemUser | None) -> Path:
+    """The folder for programs and data, one that the account can reach; created when missing."""
+    folder = home.local / "postgres"
+    if account is not None and not folder.is_dir() and not all(_is_open(parent) for parent in folder.parents):
+        digest = hashlib.sha256(str(home.local).encode()).hexdigest()[:16]
+        elsewhere = Path("/var/tmp") / f"batchledger-{digest}"  # noqa: S108 - made anew, never taken over
+        shutil.rmtree(elsewhere, ignore_errors=True)  # Left by a `.local` that somebody has deleted.
+        elsewhere.mkdir(mode=0o755)
+        folder.unlink(missing_ok=True)
+        folder.symlink_to(elsewhere)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    return folder.resolve()
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
+
+
+def _unpack(home: Home, folder: Path) -> Path:
+    """Unpack the server's programs unless they are there already; they appear complete or not at all."""
+    programs = folder / f"postgresql-{POSTGRES_VERSION}"
+    if not programs.exists():
+        (jar,) = fetch_jars(home, "postgres", postgres_platform())
+        draft = folder / f".{programs.name}"
+        shutil.rmtree(draft, ignore_errors=True)
+        with zipfile.ZipFile(jar) as archive:
+            (packed,) = (name for name in archive.namelist() if name.endswith(".txz"))
+            with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as content:
+                content.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it from 3.11.4 on.
+                content.extractall(draft)  # noqa: S202 - an archive that we have pinned
+        draft.chmod(0o755)
+        draft.rename(programs)
+    return programs / "bin"
+
+
+def _initialise(home: Home, programs: Path, data: Path, credentials: Credentials, account: SystemUser | None) -> None:
+    """Create the data folder in one step: a half-written one has another name."""
+    draft, password_file = data.with_name(".data"), data.with_name(".password")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    write_private(password_file, credentials.database_password)
+    if account is not None:
+        for path in (draft, password_file):
+            os.chown(path, account.uid, account.gid)
+    access = (f"--username={DATABASE_USER}", f"--pwfile={password_file}", "--auth=scram-sha-256")
+    locale = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+    argv = (str(programs / "initdb"), *access, *locale, "--set=scram_iterations=1", "-D", str(draft))
+    try:
+        processes.run(home, "postgres", Launch(argv, draft, base_environment(), account), 120)
+    finally:
+        password_file.unlink()
+    draft.rename(data)
+
+
+def _drop_stale_lock(data: Path) -> None:
+    """Remove the lock of a killed server: the number in it may be another process's by now, and would be believed."""
+    lock = data / "postmaster.pid"
+    with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
+        server = psutil.Process(int(lock.read_text().split()[0]))
+        if server.cwd() == str(data):
+            raise SetupError(f"Another PostgreSQL server, process {server.pid}, already works in {data}: end it first.")
+    lock.unlink(missing_ok=True)
+
+
+def _answers(dsn: str) -> bool:
+    try:
+        with psycopg.connect(dsn):
+            return True
+    except psycopg.OperationalError:
+        return False

@@ -1,0 +1,122 @@
+"""The Spark Connect server: one local JVM with the Kafka source loaded, so that a batch meets a warm session."""
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.jars import fetch_jars, pyspark_folder
+from batchledger.local.stack.machine import HOST, find_java
+from batchledger.local.stack.processes import Launch
+from batchledger.local.stack.service import Service, base_environment
+
+_SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_SETTINGS_FRAME = b"\4"
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FRAME + b"\0\0\0\0\0"
+_REDACTED_WORDS = "secret|password|passwd|token|jaas|access[.]?key"
+
+# Each batch has consumers of its own. Kept for Spark's five minutes, they would fill the heap with what they had
+# fetched and did not need.
+CONSUMER_CACHES = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
+JAVA_OPTIONS = "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000"
+
+LOG_PROPERTIES = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
+"""
+
+
+def spark_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
+    """The server; healthy when it speaks HTTP/2, what it does once its Spark context is up."""
+    return Service(
+        name="spark",
+        ports=("spark",),
+        prepare=lambda: _prepare(home, ports, credentials),
+        is_healthy=lambda _: _answers(ports),
+        silence_seconds=90,
+    )
+
+
+def remote(ports: Ports) -> str:
+    """The address without the token. pyspark sends a token in the clear only to a host that is literally localhost."""
+    return f"sc://localhost:{ports.spark}"
+
+
+def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
+    """The server's configuration: one JVM for all cores of this machine, reachable from it alone, secrets redacted."""
+    folder = home.local / "spark"
+    settings = {
+        # Two tasks a core: a task works in the JVM, in Python or in the database, one after the other.
+        "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
+        "spark.app.name": "batchledger",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.host": HOST,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": ports.spark,
+        "spark.ui.enabled": "false",
+        "spark.local.dir": folder / "tmp",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.worker.reuse": "true",
+        **CONSUMER_CACHES,
+        "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
+        "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
+    }
+    return "".join(f"{key} {value}\n" for key, value in settings.items())
+
+
+def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
+    folder = home.local / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spark-defaults.conf").write_text(spark_defaults(home, ports, fetch_jars(home, "spark")))
+    (folder / "log4j2.properties").write_text(LOG_PROPERTIES)
+    spark_home = _link_home(folder / "home")
+    find_java()
+    environment = base_environment() | {
+        "SPARK_HOME": str(spark_home),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": credentials.spark_token,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    argv = (str(spark_home / "bin" / "spark-submit"), "--class", _SERVER_CLASS)
+    return Launch(argv=argv, folder=folder, environment=environment)
+
+
+def _link_home(folder: Path) -> Path:
+    """Return a home of Spark without ``python/lib/pyspark.zip``, so that Python workers import the installed pyspark.
+
+    Before each task a worker lets Python forget what it knows of folders, and a zip file is then read again for every
+    package in it: 0.1 s of CPU a task.
+    """
+    folder.mkdir(exist_ok=True)
+    for name in ("bin", "jars"):
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(pyspark_folder() / name)
+    return folder
+
+
+def _answers(ports: Ports) -> bool:
+    """Whether an HTTP/2 server greets back, which is what gRPC needs; the gRPC library itself does not like forks."""
+    try:
+        with socket.create_connection((HOST, ports.spark), timeout=1.0) as connection:
+            connection.sendall(_HTTP2_GREETING)
+            return connection.recv(9)[3:4] == _SETTINGS_FRAME
+    except OSError:
+        return False

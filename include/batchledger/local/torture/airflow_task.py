@@ -1,0 +1,52 @@
+"""Kill the processes that run a task of Airflow, in the middle of its work.
+
+Airflow starts a task in a process of its own below one of the scheduler's workers; both go at once, as they do when
+the machine's memory runs out. What is left to do is left to whoever takes the batch over.
+"""
+
+import signal
+import time
+
+import psutil
+
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.torture.rig import Rig, send_signal
+from batchledger.local.torture.schedule import Fault
+
+_PARSE_SECONDS = 60.0
+_RUN_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_IDLE = "<idle>"
+
+
+def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, fault: Fault) -> bool:
+    """Trigger the pipeline, wait until its batch is in the state that the fault names, kill what is at work then.
+
+    Returns whether there was something to kill. Raises ServiceUnavailableError when Airflow does not answer.
+    """
+    airflow.wait_until_known(pipeline, _PARSE_SECONDS)
+    airflow.unpause(pipeline)
+    airflow.trigger(pipeline)
+    deadline = time.monotonic() + _RUN_SECONDS
+    while time.monotonic() < deadline:
+        if rig.attempted_state(pipeline) == fault.point:
+            time.sleep(fault.seconds)
+            victims = _at_work(rig)
+            for process in victims:
+                send_signal(process, signal.SIGKILL)
+            return bool(victims)
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def _at_work(rig: Rig) -> list[psutil.Process]:
+    """The scheduler's workers that run a task, and the tasks; their titles tell."""
+    titled = [(each, _title(each)) for each in rig.descendants("scheduler")]
+    return [each for each, title in titled if title.startswith("airflow worker") and _IDLE not in title]
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

@@ -1,0 +1,69 @@
+"""``batchledger torture`` on the command line."""
+
+import json
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from batchledger.local.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MODES, Protection, SinkKind
+
+
+class ModeChoice(StrEnum):
+    """Which pipelines are put under torture."""
+
+    EXACTLY_ONCE = EXACTLY_ONCE
+    AT_LEAST_ONCE = AT_LEAST_ONCE
+    AT_MOST_ONCE = AT_MOST_ONCE
+    ALL = "all"
+
+
+def torture(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds; from 100 on Airflow takes part.")] = 20,
+    mode: Annotated[ModeChoice, typer.Option(help="The delivery mode; all of them take turns.")] = ModeChoice.ALL,
+    sink: Annotated[SinkKind, typer.Option(help="Where the rows go.")] = SinkKind.POSTGRES,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replays the schedule of an earlier run.")] = None,
+    without: Annotated[
+        Protection | None,
+        typer.Option(help="Take a protection out of exactly_once, to see that the checker has teeth."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Kill, pause and cut off real services at random, then compare log and target; 1 when a promise is broken."""
+    from batchledger.local.torture.report import explanations, verdict_table
+    from batchledger.local.torture.run import choose_seed, run_torture
+
+    if without is not None and sink is not SinkKind.POSTGRES:
+        raise typer.BadParameter("protections are taken out of the sink postgres only", param_hint="--without")
+    console = Console(stderr=True)
+    seed = choose_seed() if seed is None else seed
+    console.print(
+        f"seed {seed}; the same again: {_repeat(rounds, mode, sink, seed, without)}", highlight=False, soft_wrap=True
+    )
+    # Whoever ends this ends the services too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    modes = MODES if mode is ModeChoice.ALL else (mode.value,)
+    found = run_torture(rounds, modes, seed, console, without=without, sink=sink)
+    document = json.dumps(found.as_document(), indent=2) + "\n"
+    if report is not None:
+        report.write_text(document)
+    if as_json:
+        sys.stdout.write(document)
+    else:
+        Console().print(verdict_table(found))
+        for line in explanations(found):
+            Console(soft_wrap=True, highlight=False, markup=False).print(line)
+    if not found.keeps_promises:
+        raise typer.Exit(1)
+
+
+def _repeat(rounds: int, mode: ModeChoice, sink: SinkKind, seed: int, without: Protection | None) -> str:
+    sabotage = f" --without {without}" if without else ""
+    into = f" --sink {sink}" if sink is not SinkKind.POSTGRES else ""
+    return f"batchledger torture --rounds {rounds} --mode {mode}{into} --seed {seed}{sabotage}"

@@ -1,0 +1,159 @@
+"""The platform with one of its protections taken out, to see that the checker notices. Never used outside of torture.
+
+Each of these is a mistake that systems of this kind have been shipped with. The protections stand behind each other:
+without the others that would catch the same fault, taking out one shows nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import psycopg
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import connect, transaction
+from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.lifecycle.platform import Platform
+from batchledger.local.torture.schedule import PLAN_CHOSEN, Protection
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, HeldRange
+from batchledger.planning.live import Plan
+from batchledger.ports import CrashHook, Stager, no_crash
+from batchledger.wiring import build_platform, ledger_dsn
+
+_CONSTRAINTS = ("batch_range_disjoint", "batch_range_held_once")
+
+
+def build_platform_without(protection: Protection | None, pipeline: PipelineConfig, crash: CrashHook) -> Platform:
+    """Build the platform of a pipeline without one of its protections, or with all of them."""
+    platform = build_platform(pipeline, crash=crash)
+    match protection:
+        case None:
+            return platform
+        case Protection.FENCING:
+            dsn, sink = ledger_dsn(pipeline), cast("PostgresSink", platform.sink)
+            keeping = KeepingSink(sink.dsn, sink.table)
+            return replace(platform, ledger=UnfencedLedger(dsn), sink=keeping, evidence=KeepingEvidence(dsn))
+        case Protection.COMPARE_AND_SWAP:
+            return replace(platform, ledger=OverwritingLedger(ledger_dsn(pipeline), crash))
+        case Protection.READ_COMMITTED:
+            return replace(platform, make_stager=lambda: _uncommitted(platform))
+        case Protection.ONE_TRANSACTION:
+            return replace(platform, rules=replace(platform.rules, delivery=DeliveryMode.AT_LEAST_ONCE))
+
+
+@contextmanager
+def overlaps_allowed(protection: Protection | None, dsn: str, pipeline: str) -> Iterator[None]:
+    """Drop the database's own refusal of overlaps where it would hide what is missing; bring it back afterwards.
+
+    The published ranges of ``pipeline`` are forgotten then: they may overlap.
+    """
+    if protection not in (Protection.FENCING, Protection.COMPARE_AND_SWAP):
+        yield
+        return
+    table = sql.SQL("batchledger.batch_range")
+    drop, add = sql.SQL("alter table {} drop constraint {}"), sql.SQL("alter table {} add constraint {} {}")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        query = "select conname, pg_get_constraintdef(oid) from pg_constraint where conname = any(%s)"
+        definitions = connection.execute(query, [list(_CONSTRAINTS)]).fetchall()
+        for name, _ in definitions:
+            connection.execute(drop.format(table, sql.Identifier(name)))
+    try:
+        yield
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("delete from batchledger.batch_range where pipeline = %s", [pipeline])
+            for name, definition in definitions:
+                connection.execute(add.format(table, sql.Identifier(name), sql.SQL(definition)))
+
+
+class OverwritingPublication(PostgresPublication):
+    """Moves positions without comparing them first."""
+
+    def advance_positions(self) -> None:
+        """Overwrite."""
+        self.connection.execute(
+            "update batchledger.position p set next_offset = upper(r.offsets) from batchledger.batch_range r "
+            "where r.batch_id = %s and p.pipeline = r.pipeline and p.topic = r.topic and p.partition = r.partition",
+            [self.attempt.batch.batch_id],
+        )
+
+
+@dataclass(frozen=True)
+class OverwritingLedger(PostgresLedger):
+    """The real ledger without the compare-and-swap: when a plan is stored, audited and published."""
+
+    crash: CrashHook = no_crash
+
+    def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
+        """Let the position be where this process believes it to be."""
+        self.crash(PLAN_CHOSEN)
+        with transaction(self.dsn, "overwrite positions") as cursor:
+            cursor.executemany(
+                "update batchledger.position set next_offset = %s where (pipeline, topic, partition) = (%s, %s, %s)",
+                [(each.start, pipeline, each.partition.topic, each.partition.partition) for each in plan.ranges],
+            )
+        return super().store_plan(pipeline, plan, run, decision)
+
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:  # noqa: ARG002 (the port's signature)
+        """See nothing: the audit would find what the comparison did not."""
+        return ()
+
+    @contextmanager
+    def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
+        """Lend the careless one."""
+        with super().publication(attempt, expected) as careful:
+            yield OverwritingPublication(careful.connection, careful.attempt)
+
+
+class KeepingSink(PostgresSink):
+    """Leaves the staging of superseded attempts; without it a stale process could not publish."""
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """Leave it."""
+
+
+class KeepingEvidence(PostgresEvidence):
+    """As above."""
+
+    def drop(self, attempt: Attempt) -> None:
+        """Leave it."""
+
+
+@dataclass(frozen=True)
+class UnfencedLedger(PostgresLedger):
+    """The real ledger for a process that believes that a batch it has once taken is its own for ever."""
+
+    own: dict[int, Batch] = field(default_factory=dict)
+
+    def load_batch(self, batch_id: int) -> Batch:
+        """Tell what this process last did to the batch, whoever has taken it over since."""
+        return self.own.get(batch_id) or super().load_batch(batch_id)
+
+    def record_audit(self, attempt: Attempt, *found: Any) -> Batch:
+        """Remember the result as the latest there is."""
+        batch = super().record_audit(attempt, *found)
+        self.own[batch.batch_id] = batch
+        return batch
+
+    @contextmanager
+    def publication(
+        self,
+        attempt: Attempt,
+        expected: BatchState = BatchState.AUDITED,  # noqa: ARG002 (the port's signature)
+    ) -> Iterator[PostgresPublication]:
+        """Neither lock nor compare."""
+        batch_id = attempt.batch.batch_id
+        with connect(self.dsn) as connection:
+            yield OverwritingPublication(connection, attempt)
+        self.own[batch_id] = replace(self.own[batch_id], state=BatchState.PUBLISHED)
+
+
+def _uncommitted(platform: Platform) -> Stager:
+    from batchledger.adapters.spark.stager import SparkStager
+
+    return replace(cast("SparkStager", platform.make_stager()), isolation="read_uncommitted")

@@ -1,0 +1,82 @@
+"""What an audit judges: everything that is known of one staged attempt, gathered once. Pure; no I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from batchledger.model.balance import Balance, IntegrityCheck, RangeFacts
+from batchledger.model.batch import HeldRange, Position
+from batchledger.model.checks import Offender, Severity
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.quarantine import NOTHING, QuarantineContent, QuarantineLimit
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """The facts of each range with its balance, in one order, and what concerns the batch as a whole.
+
+    ``reported`` is how many rows the writing tasks say they wrote; ``set_aside`` of them were removed because a check
+    failed them, and are in quarantine. ``positions`` are those of the partitions, None for
+    a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
+    ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
+    ``numbers`` are judged, with their severity, where the pipeline has a sequence. ``unexplained_holes`` are the
+    offsets without a visible record that the pipeline does not allow for. ``quarantine_limit`` bounds what may be
+    quarantined, None for a replay of quarantine; ``quarantine`` says of what kinds that is if it is too much.
+    """
+
+    ranges: tuple[RangeFacts, ...]
+    balances: tuple[Balance, ...]
+    reported: int
+    positions: tuple[Position, ...] | None = None
+    published: tuple[HeldRange, ...] = ()
+    is_blocked_by_duplicates: bool = False
+    numbers: NumberFacts | None = None
+    severity_of_numbers: Severity = Severity.CRITICAL
+    set_aside: int = 0
+    unexplained_holes: tuple[OffsetRange, ...] = ()
+    quarantine_limit: QuarantineLimit | None = None
+    quarantine: QuarantineContent = NOTHING
+
+    @property
+    def quarantined(self) -> int:
+        """How many records would be quarantined, whether they do not decode or a check has set them aside."""
+        return sum(each.quarantined for each in self.ranges)
+
+    @property
+    def records(self) -> int:
+        """How many records could have become rows: a tombstone that is skipped says nothing of the others."""
+        return sum(each.visible - each.tombstones for each in self.ranges)
+
+    @property
+    def drains(self) -> bool:
+        """Whether so much would be quarantined that the batch is not published."""
+        limit = self.quarantine_limit
+        return limit is not None and limit.is_exceeded(self.quarantined, self.records)
+
+    @property
+    def lacks_numbers(self) -> bool:
+        """Whether rows would be published and none of them has its key and its number, though there is a sequence."""
+        accepted = sum(each.accepted for each in self.balances)
+        return self.numbers is not None and 0 < accepted <= self.numbers.unnumbered
+
+    @property
+    def missing_numbers(self) -> int:
+        """How many numbers are missing: those of gaps, and of every record when none has one."""
+        if self.numbers is None:
+            return 0
+        return self.numbers.missing + (self.numbers.unnumbered if self.lacks_numbers else 0)
+
+    def name_offenders(self) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        """Return what fails the checks whose facts are ranges of offsets; rows are named by the sink."""
+        unnumbered = [Offender(each.range, "no record has a number") for each in self.balances if each.accepted]
+        return {
+            **({IntegrityCheck.NO_MISSING_NUMBERS: unnumbered} if self.lacks_numbers else {}),
+            IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in self.unexplained_holes],
+            IntegrityCheck.NO_PUBLISHED_OFFSETS: [
+                Offender(each.range, f"of batch {each.batch_id}") for each in self.published
+            ],
+            IntegrityCheck.QUARANTINE_WITHIN_LIMIT: [
+                Offender(each.example, str(each)) for each in self.quarantine.most_frequent if each.example
+            ],
+            IntegrityCheck.BALANCE_CLOSES: [Offender(each.range) for each in self.balances if not each.is_closed],
+        }

@@ -1,0 +1,299 @@
+"""The life of a batch as frozen values: its plan, its states, its attempts, its position in the source.
+
+A batch is one plan and its life: ``planned -> staged -> audited -> published``, or ``blocked`` / ``discarded``. A new
+attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). While a sink commits it
+by itself an audited batch is ``committing``: the sink is asked before anything else is done (I9). No I/O here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from batchledger.model.checks import CheckResult, find_unjudged, permit_publication
+from batchledger.model.offsets import OffsetRange, TopicPartition
+
+
+class BatchState(StrEnum):
+    """Where a batch is in its life."""
+
+    PLANNED = "planned"
+    STAGED = "staged"
+    AUDITED = "audited"
+    COMMITTING = "committing"
+    PUBLISHED = "published"
+    BLOCKED = "blocked"
+    DISCARDED = "discarded"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no attempt may be opened any more."""
+        return self in (BatchState.PUBLISHED, BatchState.DISCARDED)
+
+    @property
+    def is_permitted(self) -> bool:
+        """Whether the batch has passed its audit, or was accepted by a person."""
+        return self in (BatchState.AUDITED, BatchState.COMMITTING, BatchState.PUBLISHED)
+
+
+class Step(StrEnum):
+    """What an attempt does with a batch, in this order."""
+
+    STAGE = "stage"
+    AUDIT = "audit"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """The error with which a step of an attempt has ended."""
+
+    step: Step
+    error: str
+
+
+class Lane(StrEnum):
+    """``live`` moves the position; ``replay`` publishes old ranges again and never moves it."""
+
+    LIVE = "live"
+    REPLAY = "replay"
+
+
+class DeliveryMode(StrEnum):
+    """What a crash while publishing may do to a batch: nothing, repeat its rows, or lose them."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class RecordOrigin(StrEnum):
+    """Where the stage step reads the records of a batch: from Kafka, or the bytes that quarantine has kept of them."""
+
+    KAFKA = "kafka"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
+
+    ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
+    and audited like any replay, never published, and ends discarded. ``announced_ends``, for a sink that commits by
+    itself, are the ends of its log when the batch's commit was announced for the first time, partition by partition;
+    None if no run has recorded them.
+    """
+
+    batch_id: int
+    pipeline: str
+    lane: Lane
+    state: BatchState
+    attempt: int
+    attempt_run: str | None
+    ranges: tuple[OffsetRange, ...]
+    lag_left_records: int
+    planned_at: datetime
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
+    announced_ends: tuple[int, ...] | None = None
+
+    @property
+    def subject(self) -> str:
+        """How what belongs to one pipeline names the batch: ``batch 17``."""
+        return f"batch {self.batch_id}"
+
+    @property
+    def label(self) -> str:
+        """How messages name the batch: ``batch 17 of flights``."""
+        return f"{self.subject} of {self.pipeline}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a batch. ``number`` is the fencing token that every later write carries."""
+
+    batch: Batch
+    number: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Offsets that a published batch holds: their rows, and their lines in quarantine, are its own."""
+
+    batch_id: int
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedRecord:
+    """Where a record lies that is in quarantine, and how many bytes its key and its value have."""
+
+    partition: TopicPartition
+    offset: int
+    size_bytes: int
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided: who, and why."""
+
+    decided_by: str
+    reason: str
+
+
+class DecisionKind(StrEnum):
+    """What people decide, as the ledger and the command line name it."""
+
+    ACCEPT_LOSS = "accept-loss"
+    SKIP = "skip"
+    ACCEPT = "accept"
+    DISCARD = "discard"
+    REWIND = "rewind"
+    ADOPT_TARGET = "adopt-target"
+    PAUSE = "pause"
+    RESUME = "resume"
+    RETRY = "retry"
+    TRIGGER = "trigger"
+    REPLAY = "replay"
+    DRY_RUN = "dry-run"
+    QUARANTINE_REPLAY = "quarantine-replay"
+    QUARANTINE_DROP = "quarantine-drop"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A decision as the ledger keeps it for ever. ``batch_id`` is None where it is about the pipeline as a whole.
+
+    ``before`` and ``after`` are what it changed: JSON values, or objects of them by partition, range or batch.
+    """
+
+    decision_id: int
+    kind: str
+    pipeline: str
+    batch_id: int | None
+    decided_by: str
+    reason: str
+    decided_at: datetime
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What came of a decision: its record, and whether it ``is_new`` or stood already, so that nothing was changed.
+
+    Without a record nothing was to be changed, and nobody has ever decided it. ``warning`` says what else comes of it,
+    which is no change of the ledger.
+    """
+
+    record: DecisionRecord | None
+    is_new: bool = True
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place of a pipeline's rows: its name as people write it, and what tells it from another one of that name."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """What tells a topic from another of the same name: the cluster's id and the id given at its creation."""
+
+    cluster_id: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """What Kafka holds of one partition now: readable offsets are ``[log_start, end)``.
+
+    ``end`` is the last stable offset; behind it an open transaction holds ``held_back`` offsets back.
+    """
+
+    log_start: int
+    end: int
+    held_back: int = 0
+
+    @property
+    def high_watermark(self) -> int:
+        """Where the log ends for readers of uncommitted records."""
+        return self.end + self.held_back
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What Kafka holds of a pipeline's topics at one moment."""
+
+    identity_by_topic: Mapping[str, TopicIdentity]
+    log_by_partition: Mapping[TopicPartition, PartitionLog]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """What threatens the unread records of one partition.
+
+    ``end`` is the last stable offset; a ``high_watermark`` above it means that an open transaction holds records back.
+    ``oldest_unread_at`` is the timestamp of the first record, aborted or not, from ``next_offset`` to ``end``, and
+    ``expires_at`` the earliest moment at which retention by time may delete it. Each moment is None when there is no
+    such record or its timestamp is unknown; ``expires_at`` also when the topic keeps records for ever or its settings
+    may not be read.
+    """
+
+    partition: TopicPartition
+    next_offset: int
+    end: int
+    high_watermark: int
+    oldest_unread_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for.
+
+    The live batches of the present epoch begin at ``epoch_start``: the origin, unless the pipeline was rewound.
+    ``held_back_at`` is the last stable offset at which plans have seen an open transaction hold records back, without
+    a break since ``held_back_since``; both are None when the latest plan saw none. They say nothing of the position.
+    """
+
+    partition: TopicPartition
+    origin_offset: int
+    next_offset: int
+    identity: TopicIdentity
+    held_back_at: int | None = field(default=None, compare=False)
+    held_back_since: datetime | None = field(default=None, compare=False)
+    rewound_to: int | None = None
+
+    @property
+    def epoch_start(self) -> int:
+        """Where the live batches of the present epoch begin."""
+        return self.origin_offset if self.rewound_to is None else self.rewound_to
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a stage step left behind for the audit: rows that nobody sees, and the evidence of what Kafka showed.
+
+    ``reported_rows`` is what the writing tasks say they wrote, so that the audit can compare it with what is there.
+    """
+
+    reported_rows: int
+
+
+def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:
+    """Return what an audit makes of a batch: audited, blocked, or still staged when a critical check could not run."""
+    if find_unjudged(checks):
+        return BatchState.STAGED
+    return BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED

@@ -1,0 +1,201 @@
+"""What a check said of a batch: its outcome, how much it matters, and who asked for it. Pure; no I/O.
+
+A check of severity ``critical`` that failed does what its policy says: keep the batch invisible, set the failing rows
+aside, or nothing but telling; ``warning`` and ``info`` are told and recorded. A check that could not run is neither
+passed nor failed, and one that found nothing to judge has not passed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+
+# The name of the check by which a target refuses the rows of a batch that is about to be published.
+ACCEPTED_BY_TARGET = "accepted_by_target"
+
+
+class Severity(StrEnum):
+    """What a failed check does: keep the batch invisible, raise an alert, or be recorded only."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class OnFailure(StrEnum):
+    """What a critical check that failed does: keep the batch invisible, set exactly its failing rows aside, or tell."""
+
+    BLOCK = "block"
+    QUARANTINE = "quarantine"
+    PUBLISH = "publish"
+
+
+class Outcome(StrEnum):
+    """``not_run``: the check itself broke, which says nothing of the data. ``empty``: there was no row to judge."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    EMPTY = "empty"
+
+
+class Suite(StrEnum):
+    """Who asked for the check: the platform, of every batch, the pipeline's file, or the audit of the ledger."""
+
+    INTEGRITY = "integrity"
+    PIPELINE = "pipeline"
+    LEDGER = "ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """Offsets that a failed check names, and what is wrong with them: ``orders[3]@1200 (repeats orders[0]@7)``."""
+
+    offsets: OffsetRange
+    note: str = ""
+
+    def __str__(self) -> str:
+        is_single = len(self.offsets) == 1
+        place = f"{self.offsets.partition}@{self.offsets.start}" if is_single else str(self.offsets)
+        return f"{place} ({self.note})" if self.note else place
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCheck:
+    """A check that a pipeline file asks for.
+
+    ``name`` is unique within the pipeline, such as ``expect_column_values_to_not_be_null(carrier)``. ``type`` is one of
+    Great Expectations, one of Batchledger, or ``module:Class``.
+    """
+
+    name: str
+    type: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = Severity.CRITICAL
+    on_failure: OnFailure = OnFailure.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One judged check. ``detail`` says the numbers and example coordinates, ready to be read by a person.
+
+    ``on_failure`` is what its failure has done: where rows were to be set aside and could not, it is ``BLOCK``.
+    ``validation`` is the result of the expectation as Great Expectations serialises it, without values of records.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = Severity.CRITICAL
+    suite: Suite = Suite.INTEGRITY
+    validation: Mapping[str, Any] | None = None
+    on_failure: OnFailure = OnFailure.BLOCK
+
+    @property
+    def passed(self) -> bool:
+        """Whether the check ran, had something to judge, and found nothing."""
+        return self.outcome is Outcome.PASSED
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the batch has to stay invisible because of it."""
+        is_fault = self.outcome is Outcome.FAILED and self.on_failure is OnFailure.BLOCK
+        return self.severity is Severity.CRITICAL and (is_fault or self.outcome is Outcome.NOT_RUN)
+
+    @property
+    def public_detail(self) -> str:
+        """The detail without the words of a table that refuses rows, which may quote a record."""
+        if self.name == ACCEPTED_BY_TARGET:
+            return "the table refuses the rows; its words are in the output of the command"
+        return self.detail
+
+    def with_note(self, note: str) -> "CheckResult":
+        """Return the result with a note at the end of its detail; an empty note changes nothing."""
+        return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
+
+    def with_observed(self, **numbers: Any) -> "CheckResult":
+        """Return the result with more of what was observed."""
+        return replace(self, observed={**self.observed, **numbers})
+
+    def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
+        """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
+        if not coordinates:
+            return self
+        detail = f"{self.detail}, for example {', '.join(coordinates)}"
+        return replace(self, detail=detail).with_observed(coordinates=list(coordinates))
+
+    def with_offenders(self, pipeline: str, offenders: Sequence[Offender]) -> "CheckResult":
+        """Return the result with example offsets, and with the command that shows the records there."""
+        if not offenders:
+            return self
+        command = show_records(pipeline, [each.offsets for each in offenders])
+        named = self.with_coordinates([str(each) for each in offenders])
+        detail = f"{named.detail}. See the records with: {command}"
+        return replace(named, detail=detail).with_observed(command=command)
+
+
+def show_records(pipeline: str, ranges: Sequence[OffsetRange]) -> str:
+    """Return the command that shows the records of the ranges: ``batchledger records orders "orders[3] 7..8"``."""
+    return " ".join(["batchledger records", pipeline, *(f'"{each}"' for each in merge_ranges(ranges))])
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCheck:
+    """A result, some failing rows as examples, and all failing rows where they are to be set aside.
+
+    ``has_more`` says that more rows fail than ``failing`` names.
+    """
+
+    result: CheckResult
+    examples: tuple[Offender, ...] = ()
+    failing: tuple[OffsetRange, ...] = ()
+    has_more: bool = False
+
+    def name_examples(self, pipeline: str) -> CheckResult:
+        """Return the result with the examples in its detail."""
+        return self.result.with_offenders(pipeline, self.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRecord:
+    """A record whose row fails checks, and their names."""
+
+    partition: TopicPartition
+    offset: int
+    checks: tuple[str, ...]
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+    @property
+    def reason(self) -> str:
+        """What stands beside the record in quarantine."""
+        return f"check {', '.join(self.checks)}: the row does not pass it"
+
+
+def list_failed(judged: Sequence[JudgedCheck]) -> tuple[FailedRecord, ...]:
+    """Return each record that some of the checks set aside, once, with the names of these checks, in their order."""
+    names: dict[tuple[TopicPartition, int], list[str]] = {}
+    for each in judged:
+        for range_ in each.failing:
+            for offset in range(range_.start, range_.until):
+                names.setdefault((range_.partition, offset), []).append(each.result.name)
+    return tuple(FailedRecord(*place, tuple(checks)) for place, checks in sorted(names.items()))
+
+
+def find_unjudged(checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
+    """Return the critical checks that could not run, unless one that did run keeps the batch invisible anyway."""
+    blocking = [each for each in checks if each.blocks]
+    if any(each.outcome is Outcome.FAILED for each in blocking):
+        return ()
+    return tuple(blocking)
+
+
+def permit_publication(checks: Sequence[CheckResult]) -> bool:
+    """Whether what was checked may become visible; what nothing has judged may not."""
+    return bool(checks) and not any(each.blocks for each in checks)

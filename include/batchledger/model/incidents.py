@@ -1,0 +1,261 @@
+"""What people are told of, once: which condition opens an incident, which goes on with one, and which incident is over.
+
+A look at a pipeline finds conditions. A condition that is found again belongs to the incident that it opened, so one
+incident is told at its beginning and at its end, whatever the number of looks in between. Pure; no I/O.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from batchledger.model.checks import Severity
+
+Key = tuple[str, str, str]
+
+FIRST_RETRY = timedelta(minutes=1)
+LAST_RETRY = timedelta(minutes=15)
+GIVEN_UP_AFTER = timedelta(days=1)
+# A broker that is restarted is away for less.
+PATIENCE = timedelta(minutes=1)
+# One failure may be a blip, three are told.
+TRIES_OF_A_FAILING_CHANNEL = 3
+
+
+class IncidentKind(StrEnum):
+    """What kind of thing has happened; a look says which kinds it has looked for."""
+
+    BLOCKED = "blocked"
+    BLOCKED_TOO_LONG = "blocked_too_long"
+    CHECK_FAILED = "check_failed"
+    QUARANTINED = "quarantined"
+    UNREACHABLE = "unreachable"
+    LOSS = "loss"
+    SOURCE_CHANGED = "source_changed"
+    STUCK_TRANSACTION = "stuck_transaction"
+    EXPIRY_NEAR = "expiry_near"
+    LAG = "lag"
+    FRESHNESS = "freshness"
+    FAILING = "failing"
+    STALE_ATTEMPT = "stale_attempt"
+    ORPHANED_STAGING = "orphaned_staging"
+    LEDGER_FINDING = "ledger_finding"
+    CHANNEL_FAILING = "channel_failing"
+
+
+class Event(StrEnum):
+    """What of an incident is told."""
+
+    OPENED = "opened"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that people are to know, as one look has found it.
+
+    ``subject`` tells incidents of one kind apart, for example ``batch 17`` or ``orders[3]``; empty where there can be
+    one only. ``title`` is a few words, ``lines`` say the numbers and coordinates, ``command`` answers it. None of them
+    holds a record's value or a secret. ``run`` is the Airflow run that the batch belongs to, where there is one.
+    """
+
+    pipeline: str
+    kind: IncidentKind
+    subject: str
+    severity: Severity
+    title: str
+    lines: tuple[str, ...] = ()
+    command: str = ""
+    batch_id: int | None = None
+    run: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """What makes two conditions the same incident; there is one open incident of a key at most."""
+        return self.pipeline, self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One condition from its first look to its last. ``condition`` is as it was found last, at ``seen_at``.
+
+    ``ending`` says in a few words how it is over, ``published``; empty where that is not known.
+    """
+
+    incident_id: int
+    condition: Condition
+    opened_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None = None
+    ending: str = ""
+
+    @property
+    def duration(self) -> timedelta:
+        """How long it has lasted, or had lasted when it was seen last."""
+        return (self.ended_at or self.seen_at) - self.opened_at
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a look has found, and which kinds it has looked for.
+
+    Of the ``unknown`` keys it knows nothing, although it has looked for their kind. ``endings`` says of incidents how
+    they are over, if they are.
+    """
+
+    found: tuple[Condition, ...] = ()
+    looked_for: frozenset[IncidentKind] = frozenset()
+    unknown: frozenset[Key] = frozenset()
+    endings: Mapping[Key, str] = field(default_factory=dict)
+
+    def __add__(self, other: "Findings") -> "Findings":
+        return Findings(
+            self.found + other.found,
+            self.looked_for | other.looked_for,
+            self.unknown | other.unknown,
+            {**self.endings, **other.endings},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a look changes: conditions that open an incident, incidents that go on, and incidents that are over.
+
+    ``opened`` and ``ended`` are told, ``continued`` are not; their condition is the one that was found now.
+    """
+
+    opened: tuple[Condition, ...] = ()
+    continued: tuple[Incident, ...] = ()
+    ended: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One event of an incident for one channel; ``tries`` counts the one for which it was claimed."""
+
+    notification_id: int
+    incident: Incident
+    channel: str
+    event: Event
+    tries: int = 0
+
+    @property
+    def since(self) -> datetime:
+        """When there was something to tell."""
+        incident = self.incident
+        return incident.opened_at if self.event is Event.OPENED else (incident.ended_at or incident.seen_at)
+
+    def is_old(self, now: datetime) -> bool:
+        """Whether it was tried for so long that a channel which takes others will never take it."""
+        return now - self.since >= GIVEN_UP_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFailure:
+    """A channel that does not deliver: how often its oldest unsent notification was tried, and what came of it last.
+
+    ``last_sent_at`` is when it has delivered something else of the pipeline last.
+    """
+
+    channel: str
+    tries: int
+    unsent: int
+    error: str
+    last_sent_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a channel delivers. ``text`` is for people, ``document`` (JSON) for programs; ``is_good``: it is over."""
+
+    title: str
+    text: str
+    severity: Severity = Severity.INFO
+    is_good: bool = False
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+def settle(open_incidents: Sequence[Incident], findings: Findings, now: datetime) -> Settlement:
+    """Return what a look that began at ``now`` changes among the open incidents of the pipelines that it looked at.
+
+    An incident of a kind that was not looked for stays as it is, because nothing is known of it: of a Kafka that does
+    not answer nobody learns that a loss is over. So does one that is ``unknown``, and one that a later look has seen.
+    Conditions of one key are one incident, the first of them: ``[blocked 17, lag]`` open, ``[blocked 17, blocked 18]``
+    found, all kinds looked for: 18 is opened, 17 goes on, lag is over.
+    """
+    found_by_key: dict[Key, Condition] = {}
+    for condition in findings.found:
+        found_by_key.setdefault(condition.key, condition)
+    known = {each.condition.key for each in open_incidents}
+    current = [each for each in open_incidents if each.seen_at <= now]
+    return Settlement(
+        opened=tuple(condition for key, condition in found_by_key.items() if key not in known),
+        continued=tuple(
+            replace(each, condition=found_by_key[each.condition.key], seen_at=now)
+            for each in current
+            if each.condition.key in found_by_key
+        ),
+        ended=tuple(
+            replace(each, ended_at=now, ending=findings.endings.get(each.condition.key, ""))
+            for each in current
+            if each.condition.key not in found_by_key
+            and each.condition.kind in findings.looked_for
+            and each.condition.key not in findings.unknown
+        ),
+    )
+
+
+def choose_channels(condition: Condition, channels: Sequence[str]) -> list[str]:
+    """Return through which channels a condition is told: all, but one that fails does not tell of itself."""
+    return [each for each in channels if (condition.kind, condition.subject) != (IncidentKind.CHANNEL_FAILING, each)]
+
+
+def wait_before(kind: IncidentKind) -> timedelta:
+    """Return how long an incident has to last before it is told; one that ends before is not told at all."""
+    return PATIENCE if kind is IncidentKind.UNREACHABLE else timedelta()
+
+
+def wait_after(tries: int) -> timedelta:
+    """Return how long a notification waits after a try that failed: 1, 2, 4, 8 and then 15 minutes.
+
+    >>> wait_after(3)
+    datetime.timedelta(seconds=240)
+    """
+    return min(FIRST_RETRY * (1 << min(tries - 1, 10)), LAST_RETRY)
+
+
+def describe_failing_channels(
+    pipeline: str, failures: Iterable[ChannelFailure], channels: Collection[str], open_incidents: Iterable[Incident]
+) -> Findings:
+    """Return which of the ``channels`` do not deliver, to be told through the others.
+
+    Of a channel that the pipeline file names no longer nobody knows whether it would deliver.
+    """
+    kind = IncidentKind.CHANNEL_FAILING
+    unnamed = [
+        each.condition.key
+        for each in open_incidents
+        if each.condition.kind is kind and each.condition.subject not in channels
+    ]
+    found = tuple(
+        Condition(
+            pipeline,
+            kind,
+            each.channel,
+            Severity.WARNING,
+            f"alert channel {each.channel} does not deliver",
+            _tell_failure(each),
+            f"batchledger alerts test {each.channel}",
+        )
+        for each in failures
+        if each.tries >= TRIES_OF_A_FAILING_CHANNEL
+    )
+    return Findings(found, frozenset({kind}), endings=dict.fromkeys(unnamed, "the pipeline file no longer names it"))
+
+
+def _tell_failure(failure: ChannelFailure) -> tuple[str, ...]:
+    waiting = f"{failure.unsent} waiting, tried up to {failure.tries} times: {failure.error}"
+    if failure.last_sent_at is None:
+        return waiting, "it has never delivered anything of this pipeline"
+    return waiting, f"the last one that arrived was sent at {failure.last_sent_at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,1 @@
+"""What is known of records before and after they become rows. Standard library only."""

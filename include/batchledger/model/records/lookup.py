@@ -1,0 +1,98 @@
+"""Records that a person looks at: as they are in Kafka, or as quarantine has kept them. Pure; no I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from batchledger.model.batch import PartitionLog
+from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, merge_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record with its bytes. ``timestamp`` is ISO text; ``error`` says why quarantine has it, if it does."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp: str | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    error: str | None = None
+
+    @property
+    def range(self) -> OffsetRange:
+        """Its offset alone."""
+        return OffsetRange(self.partition, self.offset, self.offset + 1)
+
+    def __str__(self) -> str:
+        return f"{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What Kafka holds of the ranges that somebody asked for, and what it holds no more or not yet."""
+
+    readable: tuple[OffsetRange, ...]
+    expired: tuple[OffsetRange, ...]
+    unwritten: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """The records of the ranges in order, and the offsets without one.
+
+    ``invisible`` offsets have no committed record. ``is_cut``: there are more records, and nothing is said of invisible
+    offsets behind the last one.
+    """
+
+    records: tuple[Record, ...]
+    expired: tuple[OffsetRange, ...] = ()
+    unwritten: tuple[OffsetRange, ...] = ()
+    invisible: tuple[OffsetRange, ...] = ()
+    is_cut: bool = False
+
+
+def find_reach(ranges: Sequence[OffsetRange], log_by_partition: Mapping[TopicPartition, PartitionLog]) -> Reach:
+    """Divide ranges into what is readable, expired, and behind the readable end.
+
+    Of a partition that is not there any more, everything has expired.
+
+    Example: of ``orders[0] 0..20``, where the log holds 5..12, 0..5 is expired and 12..20 not written yet.
+    """
+    asked = merge_ranges(ranges)
+    held = {each: log_by_partition[each] for each in {one.partition for one in asked} & log_by_partition.keys()}
+    kept = [OffsetRange(each, log.log_start, log.end) for each, log in held.items()]
+    missing = find_gaps(kept, within=asked)
+    expired = [each for each in missing if each.partition not in held or each.start < held[each.partition].log_start]
+    return Reach(
+        readable=tuple(find_gaps(missing, within=asked)),
+        expired=tuple(expired),
+        unwritten=tuple(each for each in missing if each not in expired),
+    )
+
+
+def combine_records(reach: Reach, read: Sequence[Record], quarantined: Sequence[Record], limit: int) -> FoundRecords:
+    """Put together the first ``limit`` records of Kafka and of quarantine; one that is in both is shown as set aside.
+
+    Each list has to hold more than ``limit`` of its kind, the first ones in the order of coordinates, or all there are.
+    """
+    by_place = {(each.partition, each.offset): each for each in (*read, *quarantined)}
+    ordered = [by_place[place] for place in sorted(by_place)]
+    is_cut = len(ordered) > limit
+    shown = ordered[:limit]
+    looked_at = _until(shown[-1], reach.readable) if is_cut else reach.readable
+    kept = [each.range for each in shown]
+    return FoundRecords(
+        records=tuple(shown),
+        expired=tuple(find_gaps(kept, within=reach.expired)),
+        unwritten=reach.unwritten,
+        invisible=tuple(find_gaps(kept, within=looked_at)),
+        is_cut=is_cut,
+    )
+
+
+def _until(last: Record, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return what of the ranges lies before the last record, or is it."""
+    before = [each for each in ranges if each.partition < last.partition]
+    same = [each for each in ranges if each.partition == last.partition and each.start <= last.offset]
+    return before + [OffsetRange(each.partition, each.start, min(each.until, last.offset + 1)) for each in same]

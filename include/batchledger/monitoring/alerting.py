@@ -1,0 +1,206 @@
+"""From a look at a pipeline to messages: settle its incidents, store what is to be told, then send it, bounded.
+
+Nothing is sent before it is stored, so a process that dies loses no message; it may repeat one that was delivered but
+not yet recorded as sent. A channel that fails, hangs or does not exist changes nothing but its own notifications:
+they are tried again by later runs, and the other channels tell of it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+
+from batchledger.lifecycle.platform import Deadlines, Platform
+from batchledger.model.errors import BatchledgerError, ChannelError, ConfigurationError
+from batchledger.model.incidents import Findings, Message, Notification, Settlement, describe_failing_channels
+from batchledger.monitoring.conditions import find_conditions
+from batchledger.monitoring.health import PipelineHealth, PipelineState, survey
+from batchledger.monitoring.messages import Links, compose, compose_trial
+from batchledger.ports import Channel, Incidents
+
+logger = logging.getLogger(__name__)
+
+CHANNEL_SECONDS = 10.0
+
+OpenChannel = Callable[[str], Channel]
+MakePlatform = Callable[[], Platform]
+
+
+def utc_now() -> datetime:
+    """The moment."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Alerting:
+    """What alerts of one pipeline work with. ``open_channel`` finds a channel by the id of its Airflow connection.
+
+    ``channel_seconds`` bounds what all messages of one channel may take together.
+    """
+
+    pipeline: str
+    incidents: Incidents
+    channels: tuple[str, ...]
+    open_channel: OpenChannel
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    links: Links = field(default_factory=Links)
+    channel_seconds: float = CHANNEL_SECONDS
+    clock: Callable[[], datetime] = utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a report has changed and sent. ``failed`` says of each channel that did not deliver why."""
+
+    settlement: Settlement
+    sent: int
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> Findings:
+    """Return what people are to know of the pipeline now; also that its platform cannot be built."""
+    stored = alerting.incidents.load_facts(alerting.pipeline)
+    try:
+        health = survey(make_platform(), now)
+    except ConfigurationError as error:
+        health = PipelineHealth(alerting.pipeline, PipelineState.UNKNOWN, str(error), None)
+    return find_conditions(stored, health, alerting.deadlines, now)
+
+
+def report(make_platform: MakePlatform, alerting: Alerting) -> Told:
+    """Look at the pipeline, and tell what has begun and what is over."""
+    now = alerting.clock()
+    return tell(alerting, look(make_platform, alerting, now), now)
+
+
+def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
+    """Settle what a look that began at ``now`` has found, and send what is due; also what earlier runs could not send.
+
+    Returns within twice ``channel_seconds`` after the ledger has answered, whatever the channels do. Raises what the
+    ledger does, and nothing because of a channel.
+    """
+    settlement = _settle(alerting, findings, now)
+    sent, failed = _send(alerting)
+    failures = alerting.incidents.find_failures(alerting.pipeline, alerting.channels)
+    about_channels = describe_failing_channels(
+        alerting.pipeline, failures, alerting.channels, alerting.incidents.list_open(alerting.pipeline)
+    )
+    changed = _settle(alerting, about_channels, alerting.clock())
+    if changed.opened or changed.ended:
+        sent_later, failed_later = _send(alerting)
+        sent, failed = sent + sent_later, {**failed, **failed_later}
+    return Told(settlement, sent, tuple(failed.items()))
+
+
+def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = CHANNEL_SECONDS) -> None:
+    """Send a trial message. Raises ChannelError when it is not delivered in time, ConfigurationError."""
+    outcome: list[BatchledgerError | None] = []
+
+    def deliver() -> None:
+        try:
+            _deliver(open_channel, connection_id, compose_trial(connection_id))
+        except BatchledgerError as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    worker = threading.Thread(target=deliver, daemon=True)
+    worker.start()
+    worker.join(seconds)
+    error = outcome[0] if outcome else ChannelError(_no_answer(seconds))
+    if error is not None:
+        raise error
+
+
+def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) -> None:
+    """Deliver; what a library raises is told by its class alone, because its words may hold a secret."""
+    try:
+        open_channel(connection_id).send(message)
+    except BatchledgerError:
+        raise
+    except Exception as error:
+        raise ChannelError(f"{connection_id} could not be used: {type(error).__name__}.") from error
+
+
+def _no_answer(seconds: float) -> str:
+    return f"no answer within {seconds:g} s."
+
+
+def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement:
+    settlement = alerting.incidents.settle(alerting.pipeline, findings, alerting.channels, now)
+    for condition in settlement.opened:
+        logger.warning("%s: %s", condition.pipeline, condition.title)
+    for incident in settlement.ended:
+        logger.info("%s: %s: over %s", incident.condition.pipeline, incident.condition.title, incident.ending)
+    return settlement
+
+
+def _send(alerting: Alerting) -> tuple[int, dict[str, str]]:
+    """Send what is due through all channels at once; return how much was sent, and why a channel did not deliver."""
+    workers = [_Delivery(alerting, channel) for channel in alerting.channels]
+    for worker in workers:
+        worker.start()
+    deadline = monotonic() + alerting.channel_seconds
+    for worker in workers:
+        worker.join(max(0.0, deadline - monotonic()))
+        worker.give_up_if_alive()
+    for worker in workers:
+        if worker.mistake is not None:
+            raise worker.mistake
+    failed = {worker.channel: worker.error for worker in workers if worker.error is not None}
+    for channel, error in failed.items():
+        logger.warning("%s: alert channel %s: %s", alerting.pipeline, channel, error)
+    return sum(worker.sent for worker in workers), failed
+
+
+class _Delivery(threading.Thread):
+    """Sends what is due through one channel, one after the other, until one fails or the time is over.
+
+    A daemon: a channel that hangs keeps no process from ending.
+    """
+
+    def __init__(self, alerting: Alerting, channel: str) -> None:
+        super().__init__(name=f"alerts through {channel}", daemon=True)
+        self.channel = channel
+        self.sent = 0
+        self.error: str | None = None
+        self.mistake: Exception | None = None
+        self._alerting = alerting
+        self._present: Notification | None = None
+        self._is_over = False
+
+    def run(self) -> None:
+        """Send."""
+        alerting = self._alerting
+        try:
+            while not self._is_over:
+                claimed = alerting.incidents.claim(alerting.pipeline, self.channel, alerting.clock())
+                if claimed is None:
+                    return
+                self._present = claimed
+                message = compose(claimed.incident, claimed.event, alerting.links)
+                _deliver(alerting.open_channel, self.channel, message)
+                alerting.incidents.mark_sent(claimed, alerting.clock())
+                self.sent += 1
+                self._present = None
+        except BatchledgerError as error:
+            self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 -- a mistake of ours, raised again by the thread that waits
+            self.mistake = error
+
+    def give_up_if_alive(self) -> None:
+        """Record that the channel has not answered in time; what it still delivers is recorded when it does."""
+        if self.is_alive():
+            self._is_over = True
+            self._fail(_no_answer(self._alerting.channel_seconds))
+
+    def _fail(self, reason: str) -> None:
+        self.error, claimed = reason, self._present
+        if claimed is None:
+            return
+        try:
+            self._alerting.incidents.mark_failed(claimed, reason, self._alerting.clock())
+        except BatchledgerError as error:
+            logger.warning("what became of notification %d is not recorded: %s", claimed.notification_id, error)

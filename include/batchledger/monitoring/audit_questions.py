@@ -1,0 +1,133 @@
+"""The facts of an audit: each function asks one thing of what was gathered, and names what is wrong. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from batchledger.lifecycle.platform import Deadlines
+from batchledger.model.batch import BatchState
+from batchledger.model.housekeeping import StagingTable
+from batchledger.model.incidents import Condition, Findings
+from batchledger.model.records.rules import SinkMode
+from batchledger.monitoring.health import PipelineHealth, PipelineState, describe_duration
+from batchledger.monitoring.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
+from batchledger.proof.newest import Coverage
+from batchledger.proof.verification import Verification
+
+# What every run finds too.
+_SHARED = (
+    LedgerCheck.BLOCKED,
+    LedgerCheck.SOURCE,
+    LedgerCheck.LOSS,
+    LedgerCheck.STUCK,
+    LedgerCheck.EXPIRY,
+    LedgerCheck.LAG,
+)
+
+
+def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
+    """Ask what the proof of the history has found; since when it has looked is part of every answer.
+
+    The command is one that can end the incident: an audit of the whole history.
+    """
+    size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
+    scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
+    command = f"batchledger audit {verification.pipeline} --newest 0"
+    proved = (Fact(scope, 0),) if verification.batches else ()
+    for invariant, check in PROOF_BY_INVARIANT.items():
+        found = tuple(
+            Fact(each.where, 1, f"{each.where}: {each.detail}", command)
+            for each in verification.findings
+            if each.invariant == invariant
+        )
+        differs = check is LedgerCheck.TARGET and verification.mode is not SinkMode.APPEND
+        promise = f"{verification.proved_of_target}." if differs else ""
+        yield Question(check, scope, found or proved, promise=promise)
+
+
+def leave_unproved(reason: str) -> Iterator[Question]:
+    """Say that the history could not be proved."""
+    return (Question(check, "", unanswered=reason) for check in PROOF_BY_INVARIANT.values())
+
+
+def ask_open_batches(pipeline: str, batches: Sequence[OpenBatch], now: datetime, limits: AuditLimits) -> Question:
+    """Ask whether a batch is open that nobody works on.
+
+    That is one whose newest attempt has ended no step for ``stale_after`` while nobody uses its staging. A blocked one
+    waits for a person.
+    """
+    working = [each for each in batches if each.state is not BatchState.BLOCKED]
+    return Question(
+        LedgerCheck.STALE_ATTEMPT,
+        f"{len(working)} batches at work",
+        tuple(_stale_fact(pipeline, each, now) for each in working),
+        limits.stale_after.total_seconds(),
+    )
+
+
+def ask_staging(tables: Iterable[StagingTable], now: datetime, limits: AuditLimits) -> Question:
+    """Ask whether tables lie in staging that housekeeping should have removed."""
+    facts = tuple(_staging_fact(each, now, limits) for each in tables if each.is_over)
+    return Question(
+        LedgerCheck.STAGING,
+        f"{len(facts)} staging tables of attempts that are over",
+        facts,
+        limits.orphaned_after.total_seconds(),
+    )
+
+
+def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Iterator[Question]:
+    """Ask for what every run looks for as well, so that runs and audits never contradict each other.
+
+    What could not be asked of Kafka is unanswered. Of another source nothing else is asked, and of one that has lost
+    records not what threatens those that are left. Without a deadline nobody asks whether it is kept.
+    """
+    unasked = {LedgerCheck.LAG} if deadlines.lag is None else set()
+    if deadlines.blocked is None:
+        unasked.add(LedgerCheck.BLOCKED)
+    if health.state in (PipelineState.SOURCE_CHANGED, PipelineState.LOSS):
+        unasked |= {LedgerCheck.STUCK, LedgerCheck.EXPIRY, LedgerCheck.LAG}
+    if health.state is PipelineState.SOURCE_CHANGED:
+        unasked.add(LedgerCheck.LOSS)
+    for check in _SHARED:
+        if check in unasked:
+            continue
+        found = tuple(_found_fact(each) for each in findings.found if each.kind is check.kind)
+        unanswered = "" if check.kind in findings.looked_for else health.detail
+        scope = _describe_scope(check, health, now)
+        yield Question(check, scope, found or (Fact(scope, 0),), unanswered=unanswered)
+
+
+def _describe_scope(check: LedgerCheck, health: PipelineHealth, now: datetime) -> str:
+    """Say what was looked at, with the numbers that matter although nothing is wrong with them."""
+    if check is LedgerCheck.BLOCKED:
+        return "the open batches"
+    if health.threats is None or check in (LedgerCheck.SOURCE, LedgerCheck.LOSS):
+        return "the position of each partition"
+    if check is LedgerCheck.STUCK:
+        return f"{len(health.threats.transactions)} open transactions"
+    unread, first = f"{health.threats.unread_records:,} unread records", health.threats.first_to_expire
+    if check is LedgerCheck.EXPIRY and first is not None and first.expires_at is not None:
+        return f"{unread}, the oldest may expire in {describe_duration(first.expires_at - now)}"
+    return unread
+
+
+def _found_fact(condition: Condition) -> Fact:
+    return Fact(condition.subject, 1, "; ".join(condition.lines), condition.command, condition.batch_id, condition.run)
+
+
+def _stale_fact(pipeline: str, batch: OpenBatch, now: datetime) -> Fact:
+    idle = timedelta() if batch.is_used else max(now - batch.last_step_at, timedelta())
+    who = f"attempt {batch.attempt} of run {batch.run}" if batch.run else "no attempt"
+    kind = "a dry run" if batch.is_dry_run else f"{batch.state}, lane {batch.lane}"
+    again = f"batchledger run {pipeline} --batch {batch.batch_id}"
+    command = f"batchledger discard {batch.batch_id} --reason WHY" if batch.is_dry_run else again
+    detail = f"{batch.subject} is {kind}; {who} has ended no step for {describe_duration(idle)}"
+    return Fact(batch.subject, idle.total_seconds(), detail, command, batch.batch_id, batch.run)
+
+
+def _staging_fact(table: StagingTable, now: datetime, limits: AuditLimits) -> Fact:
+    """A table that nobody has written down the end of is as old as can be."""
+    age = 2 * limits.orphaned_after if table.over_since is None else max(now - table.over_since, timedelta())
+    told = "at an unknown time" if table.over_since is None else f"{describe_duration(age)} ago"
+    detail = f"{table.name} of an attempt that was over {told}"
+    return Fact(table.name, age.total_seconds(), detail, "batchledger housekeeping", table.batch_id)

@@ -1,0 +1,1 @@
+"""Which ranges come next: live, replayed, rewound. Pure."""

@@ -1,0 +1,266 @@
+"""Decide the exact ranges of the next live batch from positions, what Kafka holds, and limits. Pure; no I/O.
+
+Keeps I1 and I2 by construction: every range starts at the stored next offset of its partition and ends at or before
+the readable end. What cannot be planned safely (a lost range, another topic under the old name) is raised, never
+skipped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from batchledger.model.batch import (
+    Batch,
+    DecisionKind,
+    DeliveryMode,
+    Lane,
+    LogState,
+    Position,
+    RecordOrigin,
+    TopicIdentity,
+)
+from batchledger.model.errors import LossError, TopicChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
+from batchledger.planning.batch_size import BatchSize
+
+
+class StartPolicy(StrEnum):
+    """Where a pipeline starts in a topic that it has never read; used once."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one batch takes. Fewer than ``min_records`` wait until ``max_delay_seconds`` have passed.
+
+    ``target_duration_seconds`` is how long a batch should take; None lets every batch take up to ``max_records``.
+    """
+
+    max_records: int
+    min_records: int = 1
+    max_delay_seconds: float = 300.0
+    target_duration_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges of one batch, not stored yet. ``ranges`` holds no empty range; no range at all means nothing to do.
+
+    ``stable_offset_by_held_back`` names the partitions in which an open transaction holds records back, with their
+    last stable offset. ``delivery`` is stored with the ranges, so that a retry delivers as the first attempt did.
+    ``expired`` is what a replay leaves out because Kafka has removed it; one that ``is_dry_run`` is never published.
+    ``size`` is what a target duration allowed. ``notes`` are sentences for people to read before.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    lag_left_records: int
+    first_positions: tuple[Position, ...] = ()
+    stable_offset_by_held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    lane: Lane = Lane.LIVE
+    expired: tuple[OffsetRange, ...] = ()
+    size: BatchSize | None = None
+    origin: RecordOrigin = RecordOrigin.KAFKA
+    is_dry_run: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def request_kind(self) -> DecisionKind:
+        """What somebody decides who asks for this replay."""
+        if self.is_dry_run:
+            return DecisionKind.DRY_RUN
+        return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
+
+    def supersedes(self, open_replay: Batch) -> bool:
+        """Whether this replay takes the place of an open one that the same run has asked for before.
+
+        A dry run changes nothing, so it takes the place of dry runs only.
+        """
+        return open_replay.is_dry_run or not self.is_dry_run
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.ranges
+
+
+def choose_first_positions(
+    positions: Mapping[TopicPartition, Position],
+    log: LogState,
+    start: StartPolicy,
+    offset_by_partition_at_start: Mapping[TopicPartition, int],
+) -> tuple[Position, ...]:
+    """Return a position for every partition that has none.
+
+    A topic that is read for the first time starts where ``start`` says; a timestamp after the last record means the
+    end, never offset 0 (S14), and so does one whose record arrived only after ``log`` was read. A partition that was
+    added to a topic already being read starts at offset 0 (S7): what it held before it was noticed belongs to the
+    pipeline too.
+    """
+    known_topics = {partition.topic for partition in positions}
+    first = []
+    for partition, held in sorted(log.log_by_partition.items()):
+        if partition in positions:
+            continue
+        if partition.topic in known_topics:
+            offset = 0
+        elif start is StartPolicy.EARLIEST:
+            offset = held.log_start
+        elif start is StartPolicy.LATEST:
+            offset = held.end
+        else:
+            offset = min(offset_by_partition_at_start.get(partition, held.end), held.end)
+        first.append(Position(partition, offset, offset, log.identity_by_topic[partition.topic]))
+    return tuple(first)
+
+
+def check_source(pipeline: str, positions: Sequence[Position], log: LogState, topics: Sequence[str]) -> None:
+    """Refuse to plan over a source that is not the one the positions belong to, or that lost unread offsets.
+
+    Raises TopicChangedError (missing, other id, other cluster, fewer partitions, position beyond the end) or LossError
+    (position below the log start) with every partition concerned and the choices.
+    """
+    check_topics(pipeline, log, topics)
+    check_identity(positions, log)
+    beyond = [
+        f"{each.partition} stands at {each.next_offset}, its readable end is {log.log_by_partition[each.partition].end}"
+        for each in positions
+        if each.next_offset > log.log_by_partition[each.partition].end
+    ]
+    if beyond:
+        raise TopicChangedError(
+            f"the position lies beyond the end of the log: {'; '.join(beyond)}. The topic was truncated or its data "
+            "directory was restored from an older copy. Choices: bring the records back, or read the topic again "
+            "under a new pipeline name and table.",
+            partitions=beyond,
+        )
+    lost = find_losses(positions, log)
+    if lost:
+        named = " ".join(f'"{each}"' for each in lost)
+        raise LossError(
+            f"{count_offsets(lost)} offsets were removed from Kafka before they were read: {describe_ranges(lost)}. "
+            "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
+            f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
+            "name and table.",
+            ranges=[str(each) for each in lost],
+        )
+
+
+def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
+    """Raise TopicChangedError when a topic is missing."""
+    missing = [topic for topic in topics if topic not in log.identity_by_topic]
+    if missing:
+        raise TopicChangedError(
+            f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
+            f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
+            "already has a position stays where it is until the topic is back.",
+            topics=missing,
+        )
+
+
+def find_losses(positions: Sequence[Position], log: LogState) -> list[OffsetRange]:
+    """Return what Kafka removed before it was read: from the position of a partition to its log start."""
+    return [
+        OffsetRange(each.partition, each.next_offset, log.log_by_partition[each.partition].log_start)
+        for each in positions
+        if each.next_offset < log.log_by_partition[each.partition].log_start
+    ]
+
+
+def plan_batch(
+    positions: Sequence[Position],
+    log: LogState,
+    limits: Limits,
+    seconds_since_published: float | None,
+    first_positions: tuple[Position, ...] = (),
+) -> Plan:
+    """Return the ranges of the next batch: at most ``max_records`` offsets, exactly that many when the lag allows it.
+
+    The share is fair: each lagging partition gets the same number of offsets, and what a short one leaves goes to the
+    longer ones. Offsets that cannot be divided evenly go to the partitions from ``sum(next offsets) mod partitions``
+    on, a starting point that moves by the size of each batch, so that a limit below the number of partitions starves
+    none.
+
+    Example: lags 2, 50, 100 and ``max_records=60`` take 2, 29 and 29.
+
+    ``seconds_since_published`` is how long the pipeline has waited since its last batch; None when it never published.
+    ``first_positions`` are those of ``positions`` that are not stored yet; they are stored with the plan.
+    """
+    ordered = sorted(positions, key=lambda position: position.partition)
+    lags = [log.log_by_partition[each.partition].end - each.next_offset for each in ordered]
+    total = sum(lags)
+    held_back = {each: held.end for each, held in log.log_by_partition.items() if held.held_back}
+    has_waited = seconds_since_published is None or seconds_since_published >= limits.max_delay_seconds
+    if total == 0 or (total < limits.min_records and not has_waited):
+        return Plan((), total, first_positions, held_back)
+    rotation = sum(each.next_offset for each in ordered) % len(ordered)
+    ranges = tuple(
+        OffsetRange(position.partition, position.next_offset, position.next_offset + share)
+        for position, share in zip(ordered, share_fairly(lags, limits.max_records, rotation), strict=True)
+        if share > 0
+    )
+    return Plan(ranges, total - count_offsets(ranges), first_positions, held_back)
+
+
+def describe_idle(planned: Plan, limits: Limits) -> str:
+    """Say why a live plan has no range, and what waits nevertheless."""
+    reason = "every readable record is published"
+    if planned.lag_left_records:
+        reason = (
+            f"{planned.lag_left_records:,} records wait: limits.min_records is {limits.min_records:,}, and "
+            f"limits.max_delay, {limits.max_delay_seconds:g} s, has not passed since the last batch. To take them now, "
+            "trigger a run in Airflow"
+        )
+    held_back = [f"{partition}@{at}" for partition, at in sorted(planned.stable_offset_by_held_back.items())]
+    return f"{reason}; open transactions hold records back from {', '.join(held_back)} on" if held_back else reason
+
+
+def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int]:
+    """Divide ``limit`` among ``lags``: nobody gets more than its lag, and the smallest share is as large as it can be.
+
+    The sum is ``min(limit, sum(lags))``. Cost: O(n log n).
+    """
+    shares = [0] * len(lags)
+    left = min(limit, sum(lags))
+    waiting = sorted((index for index, lag in enumerate(lags) if lag > 0), key=lambda index: lags[index])
+    for served, index in enumerate(waiting):
+        even = left // (len(waiting) - served)
+        if lags[index] > even:
+            for longer in waiting[served:]:
+                shares[longer] = even
+            left -= even * (len(waiting) - served)
+            break
+        shares[index] = lags[index]
+        left -= lags[index]
+    for index in (*range(rotation, len(lags)), *range(rotation)):
+        if left > 0 and shares[index] < lags[index]:
+            shares[index] += 1
+            left -= 1
+    return shares
+
+
+def check_identity(positions: Sequence[Position], log: LogState) -> None:
+    """Raise TopicChangedError unless every position belongs to a partition of the very topic that it was stored for."""
+    for position in positions:
+        topic = position.partition.topic
+        found = log.identity_by_topic.get(topic, TopicIdentity("unknown", "none: the topic is missing"))
+        if found != position.identity:
+            raise TopicChangedError(
+                f"topic {topic} is not the one this pipeline was reading: expected id {position.identity.topic_id} on "
+                f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It "
+                "was deleted and created again, or the connection points to another cluster. Choices: point the "
+                "connection back, or read the new topic under a new pipeline name and table.",
+                topic=topic,
+                expected=position.identity.topic_id,
+                found=found.topic_id,
+            )
+        if position.partition not in log.log_by_partition:
+            raise TopicChangedError(
+                f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
+                f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
+                "under a new pipeline name and table.",
+                partition=str(position.partition),
+            )

@@ -1,0 +1,50 @@
+"""The map of rooms in ARCHITECTURE.md is the code: no module is missing or made up, and its order is the rule."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "include" / "batchledger"
+TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+MAP = {
+    room: set(re.findall(r"`([\w/]+)`", named)) for room, named in re.findall(r"(?m)^\| `([\w/]+)/` \| (.*) \|$", TEXT)
+}
+
+
+def list_rooms() -> list[str]:
+    """Every folder with modules, but the migrations, which are a list of their own."""
+    folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
+    return sorted(str(each.relative_to(PACKAGE)) for each in folders if "migrations" not in each.parts)
+
+
+def list_modules(room: Path) -> set[str]:
+    """The modules of a room, and the rooms in it with a slash."""
+    modules = {each.stem for each in room.glob("*.py")} - {"__init__"}
+    return modules | {f"{each.parent.name}/" for each in room.glob("*/__init__.py") if each.parent.name != "migrations"}
+
+
+def test_map_names_every_room() -> None:
+    assert sorted(MAP) == list_rooms()
+
+
+@pytest.mark.parametrize("room", list_rooms())
+def test_map_names_every_module_of_a_room(room: str) -> None:
+    assert MAP[room] == list_modules(PACKAGE / room)
+
+
+def test_rooms_are_drawn_in_the_order_that_the_imports_keep() -> None:
+    drawn = re.search(r"(?ms)^## Rooms$.*?^```$(.*?)^```$", TEXT)
+    assert drawn is not None
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (rooms,) = (each["layers"] for each in contracts if each["id"] == "rooms")
+    assert [re.split(r"\s{2,}", line)[0] for line in drawn[1].strip().splitlines()] == rooms
+
+
+def test_name_of_a_class_has_one_meaning() -> None:
+    names = [name for path in PACKAGE.rglob("*.py") for name in re.findall(r"(?m)^class (\w+)", path.read_text())]
+    assert {each for each in names if names.count(each) > 1} == set()
