@@ -203,4 +203,4 @@ def block(workplace: Workplace, run: str = "run") -> tuple[TestPipeline, int]:
     pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(pipeline.platform(), run)
-    return pipeline, int(blocked.value.fields["batch_id"])
+    return pipeline, blocked.value.batch_id

@@ -210,7 +210,7 @@ def open_channel(connection_id: str) -> Channel:
             raise ConfigurationError(
                 f"connection {connection_id} has type {connection.type!r}; alerts go through connections of type "
                 "'apprise', 'smtp' and 'http'.",
-                connection=connection_id,
+                subject=connection_id,
             )
 
 
@@ -377,7 +377,6 @@ def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:
         f"the stage job of {batch.label} ended with exit code {code}; its own message is in the log above. Nothing is "
         "visible.",
         batch_id=batch.batch_id,
-        exit_code=code,
     )
 
 
@@ -385,5 +384,5 @@ def _wrong_spark_type(connection: Connection) -> ConfigurationError:
     return ConfigurationError(
         f"connection {connection.connection_id} has type {connection.type!r}; allowed are 'spark_connect' (a warm "
         "server) and 'spark' (spark-submit).",
-        connection=connection.connection_id,
+        subject=connection.connection_id,
     )

@@ -93,7 +93,7 @@ def story(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             run_batch.run_once(pipeline.platform(), f"scheduled__2026-11-21T{BATCHES}:00:00+00:00")
         ask("alerts", "send", NAME)
         ask("docs", NAME)
-        yield Story(tmp_path / "docs", int(blocked.value.fields["batch_id"]), mailbox.titles[-1], mailbox.pages[-1])
+        yield Story(tmp_path / "docs", blocked.value.batch_id, mailbox.titles[-1], mailbox.pages[-1])
 
 
 def fits(page: Page) -> bool:

@@ -242,7 +242,7 @@ def test_staging_that_is_lost_after_its_rows_were_committed_is_told(store: Wareh
 
 def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:
     warehouse.sink.publish(publication)
-    raise BatchBlockedError("a fault after the rows")
+    raise BatchBlockedError("a fault after the rows", batch_id=1)
 
 
 @pytest.mark.lake

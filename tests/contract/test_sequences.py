@@ -155,7 +155,7 @@ def test_i6_counting_numbers_changes_nothing(orders: Numbered) -> None:
 
 def fail_after_everything(warehouse: Warehouse, publication: Publication) -> None:
     life.apply(warehouse, publication)
-    raise BatchBlockedError("a fault after everything")
+    raise BatchBlockedError("a fault after everything", batch_id=1)
 
 
 @pytest.mark.lake

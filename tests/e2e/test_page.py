@@ -82,7 +82,7 @@ def shop(kafka: Kafka, warehouse_dsn: str, spark: None, services: TestServices, 
     for each in (clicks, purchases, payments, shipments):
         switch_on(airflow, each)
     lost = OffsetRange.parse("shipments[0] 20..25")
-    yield Shop(clicks, purchases, payments, shipments, int(blocked.value.fields["batch_id"]), skipped, lost)
+    yield Shop(clicks, purchases, payments, shipments, blocked.value.batch_id, skipped, lost)
     for path in services.home.pipelines.glob("*.yaml"):
         path.unlink()
 

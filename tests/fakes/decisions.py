@@ -107,7 +107,7 @@ class MemoryDecisions:
                 discard_batch(tables, concerned, decision, self.clock())
             for position in first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
-            require_positions(tables, pipeline, ranges, f"what is given up of {pipeline}")
+            require_positions(tables, pipeline, ranges)
             batch = self._insert_given_up(tables, pipeline, ranges)
             move_positions(tables, batch)
             effect = effects.giving_up(ranges) | effects.discarding_too(concerned)

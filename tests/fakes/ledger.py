@@ -141,7 +141,7 @@ class MemoryLedger:
             for position in plan.first_positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
             if Protection.POSITIONS_COMPARED in self.protections:
-                require_positions(tables, pipeline, plan.ranges, f"the plan of {pipeline}")
+                require_positions(tables, pipeline, plan.ranges)
             batch = self._insert_batch(tables, pipeline, plan, run)
             if decision is not None:
                 record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock())

@@ -175,7 +175,7 @@ class MemoryPublication:
 def _require_balance(stored: StoredBatch) -> None:
     closed = {balance.range for balance in stored.balances if balance.is_closed}
     if closed != set(stored.batch.ranges):
-        raise BatchBlockedError(f"{stored.batch.label}: the balance does not close.")
+        raise BatchBlockedError(f"{stored.batch.label}: the balance does not close.", batch_id=stored.batch.batch_id)
 
 
 def _require_disjoint(tables: Tables, batch: Batch) -> None:

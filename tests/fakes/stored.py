@@ -7,10 +7,10 @@ from datetime import datetime
 
 from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, DecisionRecord, Lane, QuarantinedRecord
 from batchledger.model.effects import Effect, discarding
-from batchledger.model.errors import PlanOvertakenError, UnknownBatchError
+from batchledger.model.errors import UnknownBatchError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
-from batchledger.model.refusals import outcome_pending, paused_by
+from batchledger.model.refusals import outcome_pending, paused_by, plan_overtaken
 from tests.fakes.database import StoredBatch, Tables
 
 
@@ -65,15 +65,10 @@ def move_positions(tables: Tables, batch: Batch) -> None:
         tables.positions[key] = replace(tables.positions[key], next_offset=each.until)
 
 
-def require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange], what: str) -> None:
-    found = {each.partition: tables.positions.get((pipeline, each.partition)) for each in ranges}
-    moved = [
-        f"{each.partition} expected {each.start}, found {None if at is None else at.next_offset}"
-        for each in ranges
-        if (at := found[each.partition]) is None or at.next_offset != each.start
-    ]
-    if moved:
-        raise PlanOvertakenError(f"{what} does not start at the stored position: {'; '.join(moved)}.", moved=moved)
+def require_positions(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange]) -> None:
+    found = {each: at.next_offset for (name, each), at in tables.positions.items() if name == pipeline}
+    if any(found.get(each.partition) != each.start for each in ranges):
+        raise plan_overtaken(pipeline, ranges, found)
 
 
 def record_decision(

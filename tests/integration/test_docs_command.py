@@ -32,7 +32,7 @@ def test_pages_tell_what_the_ledger_holds_and_are_written_again_after_a_decision
     pipeline.send(20)
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(pipeline.platform(), "second")
-    second = int(blocked.value.fields["batch_id"])
+    second = blocked.value.batch_id
     (built,) = ask("docs", pipeline.name)["built"]
     assert (built["written"], built["current"], built["removed"]) == (2, 0, 0)
     pages = {each.name: each.read_text() for each in (tmp_path / pipeline.name).glob("*.html")}

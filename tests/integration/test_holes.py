@@ -125,7 +125,7 @@ def test_compacted_topic_is_explained_where_it_is_declared_and_blocks_where_it_i
         run_batch.run_once(pipeline.platform(), "undeclared")
     content = pipeline.path.read_text().replace("transactional", "compacted")
     pipeline.path.write_text(content)
-    batch = run_batch.run_once(pipeline.platform(), "declared", blocked.value.fields["batch_id"])
+    batch = run_batch.run_once(pipeline.platform(), "declared", blocked.value.batch_id)
     assert batch is not None
     (balance,) = load_batch_history(workplace.dsn, batch.batch_id).ranges
     assert balance.compacted

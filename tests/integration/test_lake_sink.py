@@ -109,7 +109,7 @@ def test_row_that_the_table_refuses_blocks_the_batch_and_nothing_is_visible(work
     with pytest.raises(BatchBlockedError, match=refusal) as blocked:
         run_batch.run_once(pipeline.platform(), "run")
     with pytest.raises(DecisionRefusedError, match=f"cannot be accepted: .*{refusal}"):
-        accept(pipeline.platform(), blocked.value.fields["batch_id"], ANA)
+        accept(pipeline.platform(), blocked.value.batch_id, ANA)
     assert pipeline.read_output() == []
 
 

@@ -354,7 +354,7 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
         run_batch.run_once(pipeline.platform(), "third")
     with psycopg.connect(workplace.dsn) as connection:
         connection.execute(f'alter table "{pipeline.name}_target" drop constraint numbered')
-    run_batch.run_once(pipeline.platform(), "by a person", refused.value.fields["batch_id"])
+    run_batch.run_once(pipeline.platform(), "by a person", refused.value.batch_id)
     assert pipeline.count_target_rows() == 11
     assert verify_pipeline(pipeline.config).holds
 
@@ -405,7 +405,7 @@ def test_batch_that_the_table_refuses_is_accepted_once_it_was_altered_and_not_be
     pipeline.send(10)
     with pytest.raises(BatchBlockedError, match="the target refuses them") as refused:
         run_batch.run_once(pipeline.platform(), "second")
-    batch_id, platform = refused.value.fields["batch_id"], pipeline.platform()
+    batch_id, platform = refused.value.batch_id, pipeline.platform()
     with pytest.raises(
         DecisionRefusedError, match=f"cannot be accepted: .* violates .* batchledger run {pipeline.name}"
     ):
@@ -437,7 +437,7 @@ def test_value_that_a_transform_cannot_cast_blocks_the_batch_and_is_quoted_nowhe
         run_batch.run_once(pipeline.platform(), "run")
     assert f"{pipeline.name}-" not in str(told.value), "the beginning of every value"
     pipeline.path.write_text(pipeline.path.read_text().replace("as_number", "keep_all"))
-    run_batch.run_once(pipeline.platform(), "by a person", told.value.fields["batch_id"])
+    run_batch.run_once(pipeline.platform(), "by a person", told.value.batch_id)
     pipeline.assert_exact()
 
 

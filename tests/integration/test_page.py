@@ -201,7 +201,7 @@ def test_ribbon_tells_what_has_become_of_every_offset(workplace: Workplace, desk
     assert f'aria-label="{label}"' in desk.get(f"/{pipeline.name}/partitions/{pipeline.name}/0").text
     closer = desk.get(f"/{pipeline.name}/partitions/{pipeline.name}/0?start=4&until=7")
     assert 'aria-label="quarantined 1, accepted loss 1, published 1"' in closer.text
-    decisions.discard(pipeline.platform(), int(blocked.value.fields["batch_id"]), WHY)
+    decisions.discard(pipeline.platform(), blocked.value.batch_id, WHY)
     assert plans.plan(pipeline.platform(), "run") is not None
     assert count(look_again(desk, pipeline)) == {**known, Kind.IN_FLIGHT: 5}
 

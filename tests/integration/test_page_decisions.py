@@ -64,7 +64,7 @@ def test_what_is_previewed_changes_nothing(workplace: Workplace, desk: Desk) -> 
         publish(pipeline)
     before = read_ledger(pipeline)
     assert len(before["quarantine"]) == 2
-    for kind, fields in fields_of_each_decision(pipeline, int(blocked.value.fields["batch_id"])).items():
+    for kind, fields in fields_of_each_decision(pipeline, blocked.value.batch_id).items():
         shown = desk.preview(pipeline, kind, **fields)
         assert (shown.status_code, offers(shown)) == (200, True), (kind, words(shown))
         assert read_ledger(pipeline) == before, kind

@@ -111,7 +111,7 @@ def assert_found(pipeline: TestPipeline, fault: Fault) -> int:
     rows = pipeline.count_target_rows()
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(pipeline.platform(), "run")
-    batch_id = int(blocked.value.fields["batch_id"])
+    batch_id = blocked.value.batch_id
     checks = checks_of(batch_id)
     assert [name for name, each in checks.items() if each["outcome"] != "passed"] == [fault.check]
     named = [each.replace(f"{pipeline.name}[0]@", "") for each in checks[fault.check]["observed"]["coordinates"]]
@@ -212,7 +212,7 @@ def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> Non
     send(pipeline, "8.3 8.5")
     with pytest.raises(BatchBlockedError, match="4 missing before 5") as blocked:
         take(pipeline)
-    batchledger("accept", str(blocked.value.fields["batch_id"]), "--reason", "one record is late")
+    batchledger("accept", str(blocked.value.batch_id), "--reason", "one record is late")
     send(pipeline, "7.3 7.1 7.2 8.4 8.6")
     check = checks_of(take(pipeline).batch_id)["no_missing_numbers"]
     assert check["outcome"] == "passed"
@@ -235,7 +235,7 @@ def test_numbers_that_turned_null_block_their_batch(workplace: Workplace, rules:
         return
     with pytest.raises(BatchBlockedError) as blocked:
         take(pipeline)
-    checks = checks_of(int(blocked.value.fields["batch_id"]))
+    checks = checks_of(blocked.value.batch_id)
     assert checks["no_missing_numbers"]["observed"]["coordinates"] == [
         f"{pipeline.name}[0] 2..5 (no record has a number)"
     ]
@@ -298,7 +298,7 @@ def test_control_poison_record_that_vanishes_on_its_way_to_quarantine_leaves_the
 
     with pytest.raises(BatchBlockedError, match=r"balance_closes: .*offsets unaccounted for: \+1 ") as blocked:
         run_batch.run_once(pipeline.platform(lose), "run")
-    batch = load_batch(pipeline.platform(), int(blocked.value.fields["batch_id"]))
+    batch = load_batch(pipeline.platform(), blocked.value.batch_id)
     assert checks_of(batch.batch_id)["balance_closes"]["observed"]["coordinates"] == [
         str(each) for each in batch.ranges
     ]

@@ -33,7 +33,7 @@ def test_topic_of_which_every_record_is_undecodable_is_blocked_and_not_published
     assert f"for example {pipeline.name}[0]@0 (40 records: {NOT_DECODED}" in told
     assert f'See the records with: batchledger records {pipeline.name} "{pipeline.name}[0] 0..1"' in told
     assert "secret" not in told
-    batch_id = int(blocked.value.fields["batch_id"])
+    batch_id = blocked.value.batch_id
     assert f"publish what is staged with: batchledger accept {batch_id}" in told
     assert pipeline.query("select sum(next_offset) from batchledger.position where pipeline = %s", pipeline.name) == [
         (0,)

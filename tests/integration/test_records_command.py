@@ -54,7 +54,7 @@ def test_command_of_a_failed_check_shows_the_records_that_it_names(workplace: Wo
     pipeline.send(5, partitions=1)
     with pytest.raises(BatchBlockedError, match="no_duplicate_offsets") as blocked:
         run_batch.run_once(pipeline.platform(), "run")
-    checks = ask("batch", str(blocked.value.fields["batch_id"]))["checks"]
+    checks = ask("batch", str(blocked.value.batch_id))["checks"]
     observed = next(each["observed"] for each in checks if each["name"] == "no_duplicate_offsets")
     assert observed["coordinates"] == [f"{pipeline.name}[0]@{offset}" for offset in (0, 2, 4)]
     program, *arguments = observed["command"].replace('"', "\0").split("\0")

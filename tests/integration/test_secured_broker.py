@@ -150,7 +150,7 @@ def test_holes_can_be_looked_into_without_the_right_to_read_the_settings_of_the_
     with pytest.raises(BatchledgerError, match="grant DESCRIBE_CONFIGS on the topic to tell") as blocked:
         run_batch.run_once(secured.platform(), "run")
     broker.grant("reader", ResourceType.TOPIC, secured.name, AclOperation.DESCRIBE_CONFIGS)
-    run_batch.run_once(secured.platform(), "again", blocked.value.fields["batch_id"])
+    run_batch.run_once(secured.platform(), "again", blocked.value.batch_id)
     assert secured.count_target_rows() == 23
     assert verify_pipeline(secured.config).holds
 

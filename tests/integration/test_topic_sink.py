@@ -109,7 +109,7 @@ def test_rows_without_a_key_are_set_aside_as_the_refusal_says(workplace: Workpla
     pipeline.send_raw([(0, b'{"message_id": "without a number"}')])
     with pytest.raises(BatchBlockedError, match="expect_column_values_to_not_be_null, column: number") as refused:
         run_batch.run_once(pipeline.platform(), "run")
-    batch_id = refused.value.fields["batch_id"]
+    batch_id = refused.value.batch_id
     with pytest.raises(DecisionRefusedError, match=r"cannot be accepted: .* records without a value in sink.key"):
         accept(pipeline.platform(), batch_id, ANA)
     assert pipeline.platform().decisions.load_decisions(batch_id) == []
@@ -174,6 +174,6 @@ def test_record_that_is_too_large_for_the_topic_blocks_its_batch_and_loses_nothi
     resource = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[change])
     with admin_client(workplace.kafka_options) as client:
         client.incremental_alter_configs([resource])[resource].result(30)
-    run_batch.run_once(pipeline.platform(), "by a person", blocked.value.fields["batch_id"])
+    run_batch.run_once(pipeline.platform(), "by a person", blocked.value.batch_id)
     assert pipeline.count_target_rows() == 11
     assert verify_pipeline(pipeline.config).holds

@@ -192,7 +192,7 @@ class Invariants(RuleBasedStateMachine):
         for each in self.slices:
             error = each.error
             if isinstance(error, FencedError):
-                owner = each.after.batches[error.fields["batch_id"]]
+                owner = each.after.batches[error.batch_id]
                 names = [f"attempt {owner.attempt} of run {owner.run}"]
                 if owner.run == each.process.run:
                     names.append(f"attempt {owner.attempt} of the same run")

@@ -69,7 +69,7 @@ def test_run_that_meets_a_living_attempt_leaves_it_alone_and_says_who_is_at_work
     assert len(met) == 3
     for each in met:
         assert "batch 1 of orders_copy is left to run first of ana@host, which is at work on it since" in str(each)
-        assert (each.fields["batch_id"], each.fields["run"], each.exit_code) == (1, "first", 0)
+        assert (each.batch_id, each.other.run, each.exit_code) == (1, "first", 0)
         assert not each.retryable
     assert batch is not None
     assert (batch.state, batch.attempt, batch.attempt_run) == (BatchState.PUBLISHED, 1, "first")

@@ -71,7 +71,7 @@ def test_messages_that_come_once_pass() -> None:
 
 def test_accepted_duplicates_are_dropped_and_not_told_again_by_a_replay() -> None:
     world = world_of("aba")
-    batch_id = blocked(world).fields["batch_id"]
+    batch_id = blocked(world).batch_id
     decisions.accept(world.process(), batch_id, ANA)
     assert sorted(offset for _, offset in world.times_published()) == [0, 1]
     asked = Replay((OffsetRange(ORDERS_0, 0, 3),))

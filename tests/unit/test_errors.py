@@ -2,17 +2,23 @@
 
 import copy
 import pickle
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from batchledger.model import errors
 from batchledger.model.errors import BatchledgerError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import Presence
 
 FAMILY = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, BatchledgerError)]
 
 RETRYABLE_AND_EXIT_CODE = {
     errors.BatchledgerError: (False, 1),
     errors.ConfigurationError: (False, 2),
+    errors.UnknownPipelineError: (False, 2),
     errors.SetupError: (False, 1),
     errors.ServiceUnavailableError: (True, 1),
     errors.OutcomeUnknownError: (True, 1),
@@ -62,21 +68,69 @@ def test_what_waits_for_a_person_is_never_retried(kind: type[BatchledgerError]) 
     assert not (kind.retryable and kind.exit_code == 3)
 
 
+ORDERS_3 = TopicPartition("orders", 3)
+ABOUT: dict[str, Any] = {
+    "batch_id": 17,
+    "pipeline": "flights",
+    "subject": "public.flights",
+    "ranges": (OffsetRange(ORDERS_3, 1200, 1500),),
+}
+ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
+    errors.FencedError: {"attempt": 2},
+    errors.AtWorkError: {
+        "state": "staged",
+        "attempt": 1,
+        "step": "audit",
+        "other": Presence(17, "manual__1", "ana@host", datetime(2026, 11, 21, tzinfo=UTC), 3.0, is_held=True),
+    },
+    errors.BatchBlockedError: {"failed": ("balance_closes",)},
+    errors.CheckNotRunError: {"unjudged": ("range_of_amount",)},
+    errors.PositionConflictError: {"found": {ORDERS_3: 1100}},
+    errors.TopicChangedError: {"expected": "topic-1", "found": "topic-2"},
+    errors.TargetChangedError: {"expected": "16412", "found": "16500", "owner": "flights_old"},
+    errors.KeyConflictError: {"coordinates": ("orders[3]@1207",)},
+}
+
+
+def example(kind: type[BatchledgerError]) -> tuple[BatchledgerError, dict[str, Any]]:
+    """An error with everything that it can be about, and this."""
+    own = next((ALSO[each] for each in kind.__mro__ if each in ALSO), {})
+    values = {"message": "batch 17 of flights is stopped; do this.", **ABOUT, **own}
+    return kind(**values), values
+
+
+@pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
+def test_example_has_every_field(kind: type[BatchledgerError]) -> None:
+    assert {each.name for each in fields(kind)} == set(example(kind)[1])
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_error_pickles_with_message_and_fields(kind: type[BatchledgerError], protocol: int) -> None:
-    error = kind("batch 17 of flights is stopped; do this.", batch_id=17, ranges=["orders[3] 1200..1500"])
+    error, values = example(kind)
     carried = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 -- our own bytes
     assert type(carried) is kind
-    assert str(carried) == str(error) == "batch 17 of flights is stopped; do this."
-    assert carried.fields == {"batch_id": 17, "ranges": ["orders[3] 1200..1500"]}
-    assert carried.args == error.args
+    assert str(carried) == values["message"]
+    assert {name: getattr(carried, name) for name in values} == values
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_error_copies(kind: type[BatchledgerError]) -> None:
-    copied = copy.deepcopy(kind("message", batch_id=17))
-    assert (type(copied), str(copied), copied.fields) == (kind, "message", {"batch_id": 17})
+    error, values = example(kind)
+    copied = copy.deepcopy(error)
+    assert type(copied) is kind
+    assert {name: getattr(copied, name) for name in values} == values
+
+
+def test_what_an_error_is_about_goes_into_a_document() -> None:
+    told = errors.TargetChangedError("gone", subject="public.flights", ranges=ABOUT["ranges"])
+    assert told.where == {"subject": "public.flights", "ranges": ["orders[3] 1200..1500"]}
+    assert errors.SetupError("no Java").where == {}
+
+
+@pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
+def test_no_field_is_taken_without_its_name(kind: type[BatchledgerError]) -> None:
+    assert [each.name for each in fields(kind) if not each.kw_only] == ["message"]
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)

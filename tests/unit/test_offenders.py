@@ -51,7 +51,7 @@ def test_only_the_hole_that_nothing_explains_is_named_after_any_number_of_explai
     lost = world.broker.partitions[ORDERS_0].end - 2
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(lose(world, lost), "run-1")
-    checks = {each.name: each for each in world.process().ledger.load_checks(blocked.value.fields["batch_id"])}
+    checks = {each.name: each for each in world.process().ledger.load_checks(blocked.value.batch_id)}
     hole = checks[IntegrityCheck.NO_UNEXPLAINED_HOLES].observed
     assert hole["coordinates"] == [f"orders[0]@{lost}"]
     assert hole["command"] == f'batchledger records orders_copy "orders[0] {lost}..{lost + 1}"'

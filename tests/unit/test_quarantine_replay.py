@@ -205,10 +205,10 @@ def test_more_than_one_batch_can_hold_is_refused_by_a_run_and_a_dry_run_with_the
             ReplayRefusedError, match=r"3 records would be 2 batches.* then for the others: "
         ) as refused:
             ask()
-        assert refused.value.fields["ranges"] == ["orders[0] 2..4"]
+        assert refused.value.ranges == (OffsetRange(ORDERS_0, 2, 4),)
         assert "orders[0] 2..4." in str(refused.value)
     assert world.database.committed.batches == batches
-    first = Replay(Quarantined(tuple(OffsetRange.parse(each) for each in refused.value.fields["ranges"])))
+    first = Replay(Quarantined(refused.value.ranges))
     batch = plans.plan_replay(world.process(), first, "again", ANA, "again")
     assert batch is not None
     assert [str(each) for each in batch.ranges] == ["orders[0] 2..4"]
@@ -237,8 +237,8 @@ def test_ranges_to_begin_with_hold_exactly_the_first_portion_and_nothing_that_wa
             return
         with pytest.raises(ReplayRefusedError) as refused:
             check_portions("orders", asked, find(asked.ranges))
-        told = [OffsetRange.parse(each) for each in refused.value.fields["ranges"]]
+        told = refused.value.ranges
         assert find_gaps(asked.ranges, within=told) == []
         assert split_quarantined(find(told)) == portions[:1]
-        check_portions("orders", Quarantined(tuple(told)), find(told))
+        check_portions("orders", Quarantined(told), find(told))
     assert all(str(each) in str(refused.value) for each in told)

@@ -69,7 +69,7 @@ def test_clean_twin_passes() -> None:
 
 def test_accepted_gap_is_remembered_and_not_told_again() -> None:
     world = world_of("a1 a3")
-    decisions.accept(world.process(), blocked(world, "no_missing_numbers").fields["batch_id"], ANA)
+    decisions.accept(world.process(), blocked(world, "no_missing_numbers").batch_id, ANA)
     send(world, "a4")
     assert all(each.passed for each in run(world).values())
 
@@ -91,7 +91,7 @@ def test_sequence_that_only_warns_publishes_and_tells() -> None:
 def test_discarded_batch_leaves_no_numbers_behind() -> None:
     world = world_of("a1 a3")
     error = blocked(world, "no_missing_numbers")
-    decisions.discard(world.process(), error.fields["batch_id"], ANA)
+    decisions.discard(world.process(), error.batch_id, ANA)
     assert world.database.committed.sequences == {}
 
 

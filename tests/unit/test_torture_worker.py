@@ -1,5 +1,8 @@
 """Only an error that the next worker gets over, or that the mode allows, is what a fault may leave behind."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from batchledger.local.torture.worker import is_expected
@@ -19,10 +22,17 @@ def test_error_that_the_next_worker_gets_over_is_expected(kind: type[Batchledger
 
 @pytest.mark.parametrize(
     "kind",
-    [errors.BatchBlockedError, errors.LossError, errors.TopicChangedError, errors.PositionConflictError],
+    [
+        partial(errors.BatchBlockedError, batch_id=1),
+        errors.LossError,
+        errors.TopicChangedError,
+        errors.PositionConflictError,
+    ],
 )
 @pytest.mark.parametrize("delivery", DeliveryMode)
-def test_error_that_needs_a_person_is_a_surprise(kind: type[BatchledgerError], delivery: DeliveryMode) -> None:
+def test_error_that_needs_a_person_is_a_surprise(
+    kind: Callable[[str], BatchledgerError], delivery: DeliveryMode
+) -> None:
     assert not is_expected(kind("x"), delivery, may_lose_staging=True)
 
 

@@ -282,7 +282,7 @@ def test_decision_is_refused_by_the_name_of_its_field(
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         read_decision(kind, fields)
-    assert refused.value.fields["field"] == field
+    assert refused.value.subject == field
     assert told in str(refused.value)
 
 
@@ -367,5 +367,5 @@ def test_run_is_refused_by_the_name_of_its_field(
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         read_run(kind, {**REASON, **fields}, TOPICS, dry_run=False)
-    assert refused.value.fields["field"] == field
+    assert refused.value.subject == field
     assert told in str(refused.value)

@@ -62,7 +62,7 @@ def test_error_that_nobody_foresaw_is_one_sentence_and_a_private_file(
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), 130), (BrokenPipeError(32, "Broken pipe"), 1), (BatchBlockedError("wait"), 3)],
+    [(KeyboardInterrupt(), 130), (BrokenPipeError(32, "Broken pipe"), 1), (BatchBlockedError("wait", batch_id=1), 3)],
     ids=lambda each: repr(each)[:20],
 )
 def test_what_is_no_surprise_leaves_no_file(

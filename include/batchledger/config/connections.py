@@ -82,7 +82,7 @@ def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> Connect
     return ConnectionMissingError(
         f"{place}Airflow knows no connection {connection_id!r}{instead} Define one{needed}, for example as the "
         f'environment variable {_PREFIX}{connection_id.upper()} (README, "{section}"){local}.',
-        connection=connection_id,
+        subject=connection_id,
     )
 
 
@@ -150,7 +150,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
         raise ConfigurationError(
             f"connection {connection.connection_id} has {spark!r} as spark in its extra; an object with properties of "
             "Spark's catalog is needed there.",
-            connection=connection.connection_id,
+            subject=connection.connection_id,
         )
     properties = {name: str(value) for name, value in connection.extra.items() if not isinstance(value, dict)}
     name = properties.pop("catalog", connection.connection_id)
@@ -169,7 +169,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
             raise ConfigurationError(
                 f"connection {connection.connection_id} has a catalog of type {other!r}; allowed are sql, rest, hive "
                 "and glue.",
-                connection=connection.connection_id,
+                subject=connection.connection_id,
             )
     return name, properties, {name: str(value) for name, value in spark.items()}
 
@@ -211,7 +211,7 @@ def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> d
 
 
 def _wrong_catalog(connection: Connection, what: str) -> ConfigurationError:
-    return ConfigurationError(f"connection {connection.connection_id} has {what}.", connection=connection.connection_id)
+    return ConfigurationError(f"connection {connection.connection_id} has {what}.", subject=connection.connection_id)
 
 
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
@@ -231,5 +231,5 @@ def _require_type(connection: Connection, expected: str) -> None:
         raise ConfigurationError(
             f"connection {connection.connection_id} has type {connection.type!r}; a connection of type {expected!r} "
             "is needed here.",
-            connection=connection.connection_id,
+            subject=connection.connection_id,
         )

@@ -39,7 +39,7 @@ from batchledger.config.sections import (
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import DELETED_COLUMN, INTEGER_TYPES, PROVENANCE_COLUMNS, Column
 from batchledger.model.records.identifiers import explain_columns
@@ -249,13 +249,13 @@ def name_in_airflow(path: Path) -> str:
 
 
 def load_pipeline(name: str) -> PipelineConfig:
-    """Return the pipeline of that name. Raises ConfigurationError with the nearest name when there is none."""
+    """Return the pipeline of that name. Raises UnknownPipelineError with the nearest name."""
     files = find_pipeline_files()
     for path in files:
         if path.stem == name:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
-    raise ConfigurationError(
+    raise UnknownPipelineError(
         f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}", pipeline=name
     )
 
@@ -271,7 +271,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         content = read_yaml(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(f"{file}: not readable as YAML: {reason}", file=file) from error
+        raise ConfigurationError(f"{file}: not readable as YAML: {reason}", subject=file) from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{file}: not a pipeline: it has no keys; name, source and sink are required.")
     try:
@@ -281,11 +281,11 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         faults = [shorten(_explain(fault)) for fault in found[:_MOST_FAULTS]]
         if len(found) > _MOST_FAULTS:
             faults.append(f"and {len(found) - _MOST_FAULTS:,} faults more")
-        raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), file=file) from None
+        raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), subject=file) from None
     if pipeline.name != path.stem:
         raise ConfigurationError(
             f"{file}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
-            file=file,
+            subject=file,
         )
     return pipeline
 

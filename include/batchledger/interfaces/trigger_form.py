@@ -173,7 +173,7 @@ def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts
         raise ConfigurationError(
             f"{Field.ACTION}: a backfill publishes the interval of each of its runs again, found {action}. Leave it at "
             f"{Action.CATCH_UP}, or trigger a single run.",
-            field=Field.ACTION,
+            subject=Field.ACTION,
         )
     _check_fields(given, (), OPTIONAL_OF_BACKFILL, "a backfill")
     since, until = run.interval or (None, None)
@@ -223,7 +223,7 @@ def _read_window(given: Mapping[Field, Any]) -> Window:
         raise ConfigurationError(
             f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}, found {until.isoformat()} and "
             f"{since.isoformat()}",
-            field=Field.WINDOW_UNTIL,
+            subject=Field.WINDOW_UNTIL,
         )
     return Window(since, until)
 
@@ -237,7 +237,7 @@ def _read_moment(field: Field, text: str) -> datetime:
     except (ValueError, OverflowError):
         pass
     raise ConfigurationError(
-        f"{field}: {quote(text)} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", field=field
+        f"{field}: {quote(text)} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", subject=field
     )
 
 
@@ -269,7 +269,7 @@ def _refuse_misspelt(configuration: Mapping[str, Any]) -> None:
 
 def _refuse(faults: Sequence[str]) -> None:
     if faults:
-        raise ConfigurationError("\n".join(faults), field=faults[0].partition(":")[0])
+        raise ConfigurationError("\n".join(faults), subject=faults[0].partition(":")[0])
 
 
 def _is_empty(field: Field, value: Any) -> bool:

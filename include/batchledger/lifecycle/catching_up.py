@@ -34,7 +34,7 @@ def catch_up(
             batch = run_once(platform, run, stage_step=stage_step)
         except AtWorkError as error:
             logger.info("%s It is waited for.", error)
-            wait_until_left(platform, error.fields["batch_id"], run, wait)
+            wait_until_left(platform, error.batch_id, run, wait)
         else:
             if batch is None:
                 return

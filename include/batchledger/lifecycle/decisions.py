@@ -260,7 +260,7 @@ def _require_allowed(
         if not any(
             each.start == one.start and each.until <= one.until and each.partition == one.partition for one in allowed
         ):
-            raise DecisionRefusedError(f"{each} cannot be given up ({kind}): {what}; {rule}.", range=str(each))
+            raise DecisionRefusedError(f"{each} cannot be given up ({kind}): {what}; {rule}.", ranges=(each,))
 
 
 def _require_not_lost(pipeline: str, ranges: Sequence[OffsetRange], losses: Sequence[OffsetRange]) -> None:
@@ -271,7 +271,7 @@ def _require_not_lost(pipeline: str, ranges: Sequence[OffsetRange], losses: Sequ
                 f"{lost.partition} cannot be skipped yet: Kafka has removed {lost} before it was read, and a loss is "
                 f'accepted by its name: batchledger accept-loss {pipeline} "{lost}" --reason WHY. Then skip what '
                 "follows.",
-                range=str(lost),
+                ranges=(lost,),
             )
 
 
@@ -343,7 +343,7 @@ def _emptied_perhaps(pipeline: str, error: OutcomeUnknownError) -> OutcomeUnknow
     return OutcomeUnknownError(
         f"{error} Before you repeat it, look whether the rewind is listed: batchledger batches {pipeline}. If it is, "
         "the table was emptied, and repeating it would remove what has been published since.",
-        **error.fields,
+        batch_id=error.batch_id,
     )
 
 

@@ -209,7 +209,7 @@ def _publication(
                 publication = stack.enter_context(platform.ledger.publication(attempt, expected))
                 break
             except OutcomePendingError as error:
-                _settle(platform, error.fields["batch_id"])
+                _settle(platform, error.batch_id)
         yield publication or stack.enter_context(platform.ledger.publication(attempt, expected))
 
 

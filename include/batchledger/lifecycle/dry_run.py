@@ -107,7 +107,7 @@ def _look(platform: Platform, batch: Batch, expired: tuple[OffsetRange, ...], ru
         comparison = platform.sink.compare(_attempt(platform, batch.batch_id), CHANGED_ROWS_SHOWN)
     except TargetRefusedError as error:
         # Its publication would be blocked by the same check.
-        refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
+        refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.where)
         objections = (*objections, refusal)
     return DryRun(batch, expired, plans.find_replaced_rows(platform, batch.ranges), comparison, objections)
 

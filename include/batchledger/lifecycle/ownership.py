@@ -5,7 +5,6 @@ import logging
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch, BatchState
 from batchledger.model.errors import (
-    BatchBlockedError,
     BatchledgerError,
     ConfigurationError,
     DatabaseRefusedError,
@@ -14,7 +13,7 @@ from batchledger.model.errors import (
     TargetRefusedError,
     UnknownBatchError,
 )
-from batchledger.model.refusals import closed
+from batchledger.model.refusals import blocked_already, closed
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,10 @@ def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState
         drop_staging(platform, Attempt(batch, batch.attempt, run))
         raise closed(batch, run)
     if batch.attempt_run is None:
-        raise FencedError(f"{batch.label} should be {expected} but nobody has staged it yet; run its stage step first.")
+        raise FencedError(
+            f"{batch.label} should be {expected} but nobody has staged it yet; run its stage step first.",
+            batch_id=batch.batch_id,
+        )
     if batch.attempt_run != run:
         drop_staging(platform, Attempt(batch, batch.attempt - 1, run))
         raise FencedError(
@@ -49,7 +51,7 @@ def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState
             attempt=batch.attempt,
         )
     if batch.state is BatchState.BLOCKED:
-        raise BatchBlockedError(f"{batch.label} is blocked; see: batchledger batch {batch.batch_id}")
+        raise blocked_already(batch)
     if batch.state is not expected:
         raise FencedError(
             f"{batch.label} should be {expected} but is {batch.state}: attempt {batch.attempt} of the same run is at "

@@ -323,7 +323,7 @@ def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> B
 
     One whose outcome cannot be told stays committing: its sink says why.
     """
-    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.fields)
+    refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.where)
     try:
         return blocked(platform.ledger.block(attempt, refusal), [refusal])
     except FencedError as fenced:

@@ -84,7 +84,7 @@ class AirflowApi:
         if answer is None or answer["is_stale"]:
             return False
         if answer["has_import_errors"]:
-            raise SetupError(f"the DAG {dag_id} cannot be imported; Airflow says why at {self.url}.", dag_id=dag_id)
+            raise SetupError(f"the DAG {dag_id} cannot be imported; Airflow says why at {self.url}.", subject=dag_id)
         return True
 
     def wait_until_known(self, dag_id: str, seconds: float) -> None:
@@ -95,7 +95,7 @@ class AirflowApi:
                 raise ServiceUnavailableError(
                     f"Airflow at {self.url} does not know the DAG {dag_id} after {seconds:.0f} s. Its dag-processor "
                     "says why in its log; the services are shown by: batchledger status.",
-                    dag_id=dag_id,
+                    subject=dag_id,
                 )
             sleep(0.5)
 

@@ -1,35 +1,63 @@
 """The error family: everything that Batchledger raises on purpose.
 
 A message says what was attempted, what was expected and found, where, and what to do. ``retryable`` and ``exit_code``
-are properties of the class, so that the mapping to Airflow and to the command line is one function each. Fields are
-keyword-only and typed; every error pickles, because Airflow carries errors between processes.
+are properties of the class, so that the mapping to Airflow and to the command line is one function each. What an error
+is about are attributes with types: whoever has to go on from it reads these, never the message. Every error pickles,
+because Airflow carries errors between processes.
 """
 
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, ClassVar
 
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.presence import Presence
 
+
+@dataclass(eq=False, repr=False)
 class BatchledgerError(Exception):
-    """The base of every expected failure. ``retryable``: the same step may succeed later with nothing else changed."""
+    """The base of every expected failure. ``retryable``: the same step may succeed later with nothing else changed.
+
+    What it is about, as far as it is about such a thing: a batch, a pipeline, offsets. ``subject`` is what else there
+    is: a table, a topic, a connection, a file, a field of a form.
+    """
 
     retryable: ClassVar[bool] = False
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, **fields: Any) -> None:
-        super().__init__(message)
-        self.fields = fields
+    message: str
+    _: KW_ONLY
+    batch_id: int | None = None
+    pipeline: str | None = None
+    subject: str | None = None
+    ranges: tuple[OffsetRange, ...] = ()
+
+    def __str__(self) -> str:
+        return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), self.fields)
+        return _rebuild, (type(self), {each.name: getattr(self, each.name) for each in fields(self)})
+
+    @property
+    def where(self) -> Mapping[str, Any]:
+        """What it is about, as JSON; without what it is not about."""
+        about = {"batch_id": self.batch_id, "pipeline": self.pipeline, "subject": self.subject}
+        known = {key: value for key, value in about.items() if value is not None}
+        return {**known, "ranges": [str(each) for each in self.ranges]} if self.ranges else known
 
 
-def _rebuild(kind: type[BatchledgerError], message: str, fields: dict[str, Any]) -> BatchledgerError:
-    return kind(message, **fields)
+def _rebuild(kind: type[BatchledgerError], values: dict[str, Any]) -> BatchledgerError:
+    return kind(values.pop("message"), **values)
 
 
 class ConfigurationError(BatchledgerError):
     """A pipeline file, a connection or an option is not acceptable; nothing has been opened."""
 
     exit_code = 2
+
+
+class UnknownPipelineError(ConfigurationError):
+    """No pipeline file has that name."""
 
 
 class SetupError(BatchledgerError):
@@ -46,24 +74,44 @@ class OutcomeUnknownError(ServiceUnavailableError):
     """The connection was lost during COMMIT: what was to be written may have been (I9); whoever goes on looks first."""
 
 
+@dataclass(eq=False, repr=False)
 class FencedError(BatchledgerError):
     """A newer attempt owns the batch; this one can change nothing visible (I4)."""
 
+    attempt: int | None = field(default=None, kw_only=True)
+    """The newer one."""
 
+
+@dataclass(eq=False, repr=False)
 class AtWorkError(BatchledgerError):
     """Another run is at work on the batch, so this one leaves it alone: nothing is wrong, and nothing was changed."""
 
     exit_code = 0
 
+    batch_id: int = field(kw_only=True)
+    state: str = field(kw_only=True)
+    attempt: int = field(kw_only=True)
+    step: str = field(kw_only=True)
+    other: Presence = field(kw_only=True)
 
+
+@dataclass(eq=False, repr=False)
 class BatchBlockedError(BatchledgerError):
     """A check failed, or an earlier batch of the pipeline waits for a person's decision."""
 
     exit_code = 3
 
+    batch_id: int = field(kw_only=True)
+    failed: tuple[str, ...] = field(default=(), kw_only=True)
+    """The names of the checks."""
 
+
+@dataclass(eq=False, repr=False)
 class PositionConflictError(BatchledgerError):
     """The stored position is not the one that the batch starts from: somebody else moved it."""
+
+    found: Mapping[TopicPartition, int | None] = field(default_factory=dict, kw_only=True)
+    """The stored next offsets; what was expected are the starts of ``ranges``."""
 
 
 class PlanOvertakenError(PositionConflictError):
@@ -78,10 +126,13 @@ class PredecessorPendingError(PositionConflictError):
     retryable = True
 
 
+@dataclass(eq=False, repr=False)
 class OutcomePendingError(BatchledgerError):
     """A batch was about to be committed by its sink, and whether it was has to be found first."""
 
     retryable = True
+
+    batch_id: int = field(kw_only=True)
 
 
 class RowsLostError(BatchledgerError):
@@ -120,10 +171,15 @@ class ExpiredError(ReplayRefusedError):
     exit_code = 3
 
 
+@dataclass(eq=False, repr=False)
 class TopicChangedError(BatchledgerError):
     """The topic is missing, or is not the one that the position belongs to: other id, other cluster, shorter log."""
 
     exit_code = 3
+
+    expected: str | None = field(default=None, kw_only=True)
+    found: str | None = field(default=None, kw_only=True)
+    """The identities of the topic, when it is another one."""
 
 
 class TargetRefusedError(BatchledgerError):
@@ -132,16 +188,26 @@ class TargetRefusedError(BatchledgerError):
     exit_code = 3
 
 
+@dataclass(eq=False, repr=False)
 class TargetChangedError(TargetRefusedError):
     """The target table is not the one that earlier batches were published to, or does not fit the rows."""
+
+    expected: str | None = field(default=None, kw_only=True)
+    found: str | None = field(default=None, kw_only=True)
+    """The identities of the target; what was expected is None if it is about something else."""
+    owner: str | None = field(default=None, kw_only=True)
+    """The pipeline that has published to the target."""
 
 
 class RowsRefusedError(TargetRefusedError):
     """The target, its staging or the ledger beside it does not take a row: the batch waits for a person."""
 
 
+@dataclass(eq=False, repr=False)
 class KeyConflictError(TargetRefusedError):
     """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
+
+    coordinates: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 class DatabaseRefusedError(BatchledgerError):
@@ -154,10 +220,14 @@ class StagingError(BatchledgerError):
     retryable = True
 
 
+@dataclass(eq=False, repr=False)
 class CheckNotRunError(BatchledgerError):
     """A check could not be evaluated; this is neither a pass nor bad data, and what is staged can be judged again."""
 
     retryable = True
+
+    unjudged: tuple[str, ...] = field(default=(), kw_only=True)
+    """The names of the checks."""
 
 
 class StagingLostError(BatchledgerError):

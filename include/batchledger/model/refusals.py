@@ -15,12 +15,13 @@ from batchledger.model.errors import (
     FencedError,
     OutcomePendingError,
     PipelinePausedError,
+    PlanOvertakenError,
     PositionConflictError,
     PredecessorPendingError,
     ReplayRefusedError,
     TargetChangedError,
 )
-from batchledger.model.offsets import TopicPartition, count_offsets
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 from batchledger.model.presence import Patience, Presence
 
 
@@ -87,11 +88,8 @@ def left_to(batch: Batch, other: Presence, patience: Patience) -> AtWorkError:
         batch_id=batch.batch_id,
         state=str(batch.state),
         attempt=batch.attempt,
-        run=other.run,
-        worker=other.worker,
         step=step,
-        since=other.since.isoformat(),
-        is_handed_on=other.is_handed_on,
+        other=other,
     )
 
 
@@ -167,6 +165,23 @@ def position_conflict(batch: Batch, found: Mapping[TopicPartition, int | None]) 
     return kind(
         f"{batch.label} cannot be published: the stored position is not where its ranges start: {both}. {what_next}.",
         batch_id=batch.batch_id,
+        ranges=tuple(moved),
+        found=found,
+    )
+
+
+def plan_overtaken(
+    pipeline: str, ranges: Sequence[OffsetRange], found: Mapping[TopicPartition, int]
+) -> PlanOvertakenError:
+    """Say which ranges do not start at the stored position; ``found`` is the next offset by partition."""
+    moved = [each for each in ranges if found.get(each.partition) != each.start]
+    both = "; ".join(f"{each.partition} expected {each.start}, found {found.get(each.partition)}" for each in moved)
+    return PlanOvertakenError(
+        f"ranges for {pipeline} do not start at its stored position: {both}. Another run moved it in the meantime; "
+        f"look again with: batchledger plan {pipeline}.",
+        pipeline=pipeline,
+        ranges=tuple(moved),
+        found=found,
     )
 
 
@@ -181,13 +196,14 @@ def paused_by(pause: DecisionRecord) -> PipelinePausedError:
 
 def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
     """Say which checks could not run, and what a person can do; it says nothing about the data."""
-    broken = _name_all(find_unjudged(checks))
+    broken = find_unjudged(checks)
     return CheckNotRunError(
-        f"{batch.label} is not judged: {broken}. This says nothing about the data. The batch stays staged, nothing is "
-        "visible. Correct the check, then clear the audit task of this run in Airflow with everything downstream, "
-        "which judges what is staged; or stage and judge it anew: "
+        f"{batch.label} is not judged: {_name_all(broken)}. This says nothing about the data. The batch stays staged, "
+        "nothing is visible. Correct the check, then clear the audit task of this run in Airflow with everything "
+        "downstream, which judges what is staged; or stage and judge it anew: "
         f"batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
+        unjudged=tuple(each.name for each in broken),
     )
 
 
@@ -200,6 +216,14 @@ def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
         f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. {refused}"
         f"Failed: {_name_all(failed)}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch, checks)}",
         batch_id=batch.batch_id,
+        failed=tuple(each.name for each in failed),
+    )
+
+
+def blocked_already(batch: Batch) -> BatchBlockedError:
+    """Say that a batch waits for a person, who has been told why."""
+    return BatchBlockedError(
+        f"{batch.label} is blocked; see: batchledger batch {batch.batch_id}", batch_id=batch.batch_id
     )
 
 
@@ -277,5 +301,5 @@ def adopted_by_another(pipeline: str, target: Target) -> DecisionRefusedError:
         f"{target.name} (id {target.identity}) belongs to another pipeline of the ledger; {pipeline} adopts nothing. "
         f"Name a target of its own in the section sink of {pipeline}.yaml.",
         pipeline=pipeline,
-        identity=target.identity,
+        subject=target.identity,
     )

@@ -135,7 +135,7 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
             f"the position lies beyond the end of the log: {'; '.join(beyond)}. The topic was truncated or its data "
             "directory was restored from an older copy. Choices: bring the records back, or read the topic again "
             "under a new pipeline name and table.",
-            partitions=beyond,
+            subject=beyond[0].partition(" ")[0],
         )
     lost = find_losses(positions, log)
     if lost:
@@ -145,7 +145,7 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
             "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
             f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
             "name and table.",
-            ranges=[str(each) for each in lost],
+            ranges=tuple(lost),
         )
 
 
@@ -157,7 +157,7 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
             f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
             f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
             "already has a position stays where it is until the topic is back.",
-            topics=missing,
+            subject=missing[0],
         )
 
 
@@ -253,7 +253,7 @@ def check_identity(positions: Sequence[Position], log: LogState) -> None:
                 f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It "
                 "was deleted and created again, or the connection points to another cluster. Choices: point the "
                 "connection back, or read the new topic under a new pipeline name and table.",
-                topic=topic,
+                subject=topic,
                 expected=position.identity.topic_id,
                 found=found.topic_id,
             )
@@ -262,5 +262,5 @@ def check_identity(positions: Sequence[Position], log: LogState) -> None:
                 f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
                 f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
                 "under a new pipeline name and table.",
-                partition=str(position.partition),
+                subject=str(position.partition),
             )

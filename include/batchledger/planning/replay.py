@@ -158,7 +158,7 @@ def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -
         ends = ", ".join(f"{each.partition} ends at {log.log_by_partition[each.partition].end}" for each in beyond)
         raise ReplayRefusedError(
             f"{describe_ranges(beyond)} cannot be read: {ends}. Name ranges inside of the log of {pipeline}'s topics.",
-            ranges=[str(each) for each in beyond],
+            ranges=tuple(beyond),
         )
     expired = _find_expired(asked, log)
     return ResolvedReplay(tuple(find_gaps(expired, within=merge_ranges(asked))), tuple(expired))
@@ -181,7 +181,7 @@ def plan_ranges(
             f"{how}: {describe_ranges(resolved.expired)}.{_describe_empty(resolved)} Nothing was changed. To publish "
             "again what is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the "
             "form).",
-            ranges=[str(each) for each in resolved.expired],
+            ranges=tuple(resolved.expired),
         )
     return Plan(
         resolved.ranges,
@@ -235,7 +235,7 @@ def check_portions(pipeline: str, asked: Quarantined, records: Sequence[Quaranti
         f"{BYTES_AT_ONCE // 2**20} MiB). Nothing was changed. Ask for the first of them alone, then for the others: "
         f"{describe_ranges(first, limit=len(first))}. All at once, one batch after the other: batchledger quarantine "
         f"replay {pipeline} RANGE... --reason WHY",
-        ranges=[str(each) for each in first],
+        ranges=tuple(first),
     )
 
 
@@ -246,7 +246,7 @@ def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> Non
         raise ReplayRefusedError(
             f"{batch.label} cannot go on: since it was planned {describe_ranges(gone)} left quarantine, by another "
             "replay or because somebody dropped them. Nothing was changed; ask again for what is left.",
-            ranges=[str(each) for each in gone],
+            ranges=tuple(gone),
         )
 
 
@@ -257,7 +257,7 @@ def check_readable(batch: Batch, log: LogState) -> None:
         raise ExpiredError(
             f"{batch.label} cannot be read: since it was planned Kafka has removed {describe_ranges(gone)}. Nothing "
             "was changed; ask for the replay again.",
-            ranges=[str(each) for each in gone],
+            ranges=tuple(gone),
         )
 
 

@@ -108,7 +108,7 @@ def check_truncation(
             f"{topics}, which {pipeline} does not read any more: {describe_ranges(unread)}. Nothing was changed. Leave "
             "--truncate out: rows are then replaced as they are read again. To read these again as well, name their "
             "topic in source.topics.",
-            ranges=[str(each) for each in unread],
+            ranges=tuple(unread),
         )
     starts = {each: state.log_start for each, state in log.log_by_partition.items()}
     before = [OffsetRange(each, min(starts.get(each, offset), offset), offset) for each, offset in offsets.items()]
@@ -118,7 +118,7 @@ def check_truncation(
             f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(kept):,} offsets that "
             f"lie before what is read again: {describe_ranges(kept)}. Nothing was changed. Rewind to earliest, or "
             "leave --truncate out: rows are then replaced as they are read again.",
-            ranges=[str(each) for each in kept],
+            ranges=tuple(kept),
         )
     gone = intersect(held, [OffsetRange(each, 0, starts.get(each, offset)) for each, offset in offsets.items()])
     if gone and not rewind.allow_expired:
@@ -126,7 +126,7 @@ def check_truncation(
             f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(gone):,} offsets that "
             f"Kafka has removed: {describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
             "--truncate out to keep these rows, or give them up for good: --allow-expired.",
-            ranges=[str(each) for each in gone],
+            ranges=tuple(gone),
         )
     return tuple(gone)
 
@@ -144,7 +144,7 @@ def require_checked(pipeline: str, rewind: ResolvedRewind, held: Sequence[Offset
         raise PositionConflictError(
             f"--truncate refused: while the rewind of {pipeline} was checked, {describe_ranges(unseen)} came into its "
             "table, and would not be read again. Nothing was changed; ask for the rewind again: it is checked anew.",
-            ranges=[str(each) for each in unseen],
+            ranges=tuple(unseen),
         )
 
 

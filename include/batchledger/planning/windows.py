@@ -136,7 +136,7 @@ def keep_part(pipeline: str, interval: Interval, placed: PlacedWindow, searched:
     if not part.ranges:
         raise ReplayRefusedError(
             f"nothing of {interval} was published again, because its part of the log is empty. In {pipeline}, {told}.",
-            ranges=[str(each) for each in elsewhere],
+            ranges=tuple(elsewhere),
         )
     return replace(part, notes=(told,))
 

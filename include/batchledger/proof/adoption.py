@@ -53,5 +53,5 @@ def _refusal(target: Target, found: Verification, reason: str) -> DecisionRefuse
     return DecisionRefusedError(
         f"{target.name} (id {target.identity}) cannot be adopted for {found.pipeline}: {reason}. Nothing was changed.",
         pipeline=found.pipeline,
-        identity=target.identity,
+        subject=target.identity,
     )

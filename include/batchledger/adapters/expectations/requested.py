@@ -84,14 +84,14 @@ def _build(check: RequestedCheck, folder: Path) -> BuiltCheck:
         raise ConfigurationError(
             f"check {check.name} cannot be built from its arguments: {reason}. Nothing was staged; correct the "
             "pipeline file.",
-            check=check.name,
+            subject=check.name,
         ) from error
     built = BuiltCheck(check, expectation)
     if built.sets_aside and not built.is_row_level:
         raise ConfigurationError(
             f"check {check.name} names no failing rows, so that none can be set aside; allowed: on_failure: block or "
             "publish.",
-            check=check.name,
+            subject=check.name,
         )
     return built
 
@@ -107,13 +107,13 @@ def _find_class(check: RequestedCheck, folder: Path) -> type[Expectation]:
         raise ConfigurationError(
             f"check {check.name}: {check.type} cannot be loaded: {error}. Write it as module:Class; the module lies "
             f"beside the pipeline file, in {folder}, or is importable where the pipeline runs.",
-            check=check.name,
+            subject=check.name,
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Expectation)):
         raise ConfigurationError(
             f"check {check.name}: {check.type} is no Expectation of Great Expectations; make it a subclass of one, "
             "such as great_expectations.expectations.ExpectColumnValuesToBeInSet.",
-            check=check.name,
+            subject=check.name,
         )
     return kind
 

@@ -47,14 +47,14 @@ class LakeCatalog:
             # Somebody else created its tables at the same time.
             return self._open()
         except (NotInstalledError, ImportError) as error:
-            raise ConfigurationError(f"catalog {self.name} cannot be opened: {error}.", catalog=self.name) from error
+            raise ConfigurationError(f"catalog {self.name} cannot be opened: {error}.", subject=self.name) from error
         except ValueError as error:
             # An address that is none may hold a password.
             is_address = isinstance(error, RequestException)
             raise ConfigurationError(
                 f"catalog {self.name} cannot be opened with the properties of its connection, or what answers there is "
                 f"no such catalog: {type(error).__name__ if is_address else _first_line(error)}",
-                catalog=self.name,
+                subject=self.name,
             ) from (None if is_address else error)
 
     def _open(self) -> Catalog:
@@ -107,18 +107,18 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
         raise TargetChangedError(
             f"table {table} is gone: could not {doing}. Bring it back, or read the source again under a new pipeline "
             "name.",
-            table=table,
+            subject=table,
         ) from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         raise ConfigurationError(
             f"could not {doing}: the catalog of table {table} refuses who logs in: {_first_line(error)}. Correct login "
             "and password, or the token, of its connection.",
-            table=table,
+            subject=table,
         ) from error
     except RequestException as error:
         raise _unavailable(doing, table, error) from error
     except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError, DataError) as error:
-        raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", table=table) from error
+        raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", subject=table) from error
     except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
         raise _unavailable(doing, table, error) from error
 
@@ -127,7 +127,7 @@ def _unavailable(doing: str, table: str, error: Exception) -> ServiceUnavailable
     return ServiceUnavailableError(
         f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Try "
         "again when they do, or correct the catalog's connection.",
-        table=table,
+        subject=table,
     )
 
 

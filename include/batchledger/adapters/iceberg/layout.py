@@ -61,7 +61,7 @@ def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
         raise TargetChangedError(
             f"table {table} cannot have a column {refused[0]!r}: Iceberg keeps the name for itself. Name it otherwise "
             "in the transform.",
-            table=table,
+            subject=table,
         )
     _require_distinct([each.name for each in fields], table)
     return pa.schema([*fields, pa.field(BATCH_COLUMN, pa.int64())])
@@ -120,7 +120,7 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
         raise TargetChangedError(
             f"table {name} has format version {table.format_version}; {FORMAT_VERSION} can be written. Name another "
             "table in sink.table.",
-            table=name,
+            subject=name,
         )
     known = [each.name for each in table.schema().fields]
     _require_distinct(dict.fromkeys([*known, *schema.names]), name)
@@ -131,7 +131,7 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
         raise TargetChangedError(
             f"table {name} cannot take the rows:\n{error}\nNothing was written. Alter the table, or correct "
             "source.schema or the transform.",
-            table=name,
+            subject=name,
         ) from error
 
 
@@ -154,7 +154,7 @@ def _require_distinct(columns: Iterable[str], table: str) -> None:
                 f"table {table} cannot have the columns {other!r} and {each!r}: for Spark they are the same, and the "
                 "table could not be read. Nothing was written. Name one of them otherwise, in source.schema or the "
                 "transform.",
-                table=table,
+                subject=table,
             )
 
 

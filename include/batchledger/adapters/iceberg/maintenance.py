@@ -60,10 +60,10 @@ def _explain(error: PySparkException, table: str, catalog: str) -> BatchledgerEr
             f"the Spark server cannot maintain table {table}: it has no Iceberg ({reason}). Start it with "
             "iceberg-spark-runtime for its version of Spark on its class path, and, for a catalog in PostgreSQL, with "
             "the driver of PostgreSQL; those of the local stack are in include/batchledger/local/stack/ivy/spark.xml.",
-            catalog=catalog,
+            subject=catalog,
         )
     return ServiceUnavailableError(
         f"Spark could not maintain table {table}: {reason}. What it had not committed is left to the next run; batches "
         "go on.",
-        table=table,
+        subject=table,
     )

@@ -143,7 +143,7 @@ class IcebergTable:
                         f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged "
                         f"{tag} there; {own} wrote nothing. Name another table in sink.table; or, when {pipeline} is "
                         f"gone for good, remove the tag {tag}.",
-                        table=self.name,
+                        subject=self.name,
                     )
             newest = find_newest(table, own)
             if newest is not None and not knows(*newest):
@@ -155,7 +155,7 @@ class IcebergTable:
                     "written once more. Restore a newer one; or go on under a new pipeline name, whose position you "
                     "move behind what is in the table (batchledger skip), and remove the tags of the old one"
                     f"{': ' if tags else ''}{', '.join(sorted(tags))}.",
-                    table=self.name,
+                    subject=self.name,
                 )
             return str(table.metadata.table_uuid)
 
@@ -356,7 +356,7 @@ class IcebergTable:
         return ServiceUnavailableError(
             f"could not {doing}: others have committed to table {self.name} at the same time. Nothing of it was "
             "committed; try again.",
-            table=self.name,
+            subject=self.name,
         )
 
     def _plan(
@@ -409,7 +409,7 @@ class IcebergTable:
             raise TargetChangedError(
                 f"table {self.name} does not have the column {missing[0]} any more. Nothing was published. Give the "
                 "column its name back; where it was dropped, add it and fill it for older rows; then try again.",
-                table=self.name,
+                subject=self.name,
             )
         return table
 

@@ -71,18 +71,18 @@ def check_connection_options(connection: str, options: Mapping[str, object]) -> 
     for option in options:
         reason = explain_refusal(option, CONNECTION_OPTIONS)
         if reason is not None:
-            raise ConfigurationError(f"connection {connection}: {reason}.", connection=connection, option=option)
+            raise ConfigurationError(f"connection {connection}: {reason}.", subject=connection)
     if not options.get("bootstrap.servers"):
         raise ConfigurationError(
             f"connection {connection}: bootstrap.servers is missing from its extra; write "
             '{"bootstrap.servers": "host:9092"}.',
-            connection=connection,
+            subject=connection,
         )
     mechanism = options.get("sasl.mechanism")
     if mechanism is not None and mechanism not in SASL_MECHANISMS:
         raise ConfigurationError(
             f"connection {connection}: sasl.mechanism {mechanism} is not one of {', '.join(SASL_MECHANISMS)}.",
-            connection=connection,
+            subject=connection,
         )
     return {option: str(value) for option, value in options.items()}
 

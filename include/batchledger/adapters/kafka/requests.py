@@ -64,7 +64,7 @@ def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
         raise ServiceUnavailableError(
             f"could not {action}: Kafka at {servers} says: {reason or 'no answer'}. Nothing was "
             "changed; the step can be run again when the broker answers (batchledger up starts the local one).",
-            bootstrap_servers=servers,
+            subject=servers,
         ) from error
 
 

@@ -63,8 +63,7 @@ def _require_within(
                 f"could not look into {hole}: the log of {partition} ends at {end}, so it has become shorter since the "
                 "batch was planned. Find out whether the topic was created again, or a broker took over without having "
                 "all records.",
-                partition=str(partition),
-                end=end,
+                subject=str(partition),
             )
     for hole in holes:
         if hole.until > stable_end_by_partition[hole.partition]:
@@ -72,7 +71,7 @@ def _require_within(
                 f"could not look into {hole}: the broker shows {hole.partition} only up to offset "
                 f"{stable_end_by_partition[hole.partition]}, less than when the batch was planned. One that has just "
                 "taken over does so for a moment; the step can be run again.",
-                partition=str(hole.partition),
+                subject=str(hole.partition),
             )
 
 

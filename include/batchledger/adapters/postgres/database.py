@@ -188,14 +188,12 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
         return ServiceUnavailableError(
             f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
             "again when the database answers.",
-            action=action,
         )
     if cause is Cause.LIMIT:
         return _limited(action, reason)
     if _is_staging_gone(error):
         return StagingLostError(
             f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
-            action=action,
         )
     return _translate_refusal(error, action, rows, reason)
 
@@ -205,18 +203,16 @@ def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, 
         return ConfigurationError(
             f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger migrate "
             "PIPELINE.",
-            action=action,
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return ConfigurationError(
-            f"could not {action}: {reason}. Grant the right to the user of the warehouse connection.", action=action
+            f"could not {action}: {reason}. Grant the right to the user of the warehouse connection."
         )
     if rows is not None:
         return rows_refused("the warehouse database", f"the rows of {rows.batch.label}", reason)
     return DatabaseRefusedError(
         f"could not {action}: the warehouse database refuses it: {reason}. Nothing was changed, and trying again "
         "changes nothing; look at what it names.",
-        action=action,
     )
 
 
@@ -225,7 +221,6 @@ def _limited(action: str, reason: str) -> ConfigurationError:
         f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the database or "
         "of the connection's user ends what takes longer, or needs more: raise it, or let batches be smaller "
         "(limits.max_records). If a person has ended it, run the step again.",
-        action=action,
     )
 
 
@@ -279,7 +274,6 @@ def commit(connection: psycopg.Connection[Any], action: str) -> None:
         raise OutcomeUnknownError(
             f"the connection was lost in the COMMIT of: {action} ({str(error).strip()}). Whether it was done is looked "
             "up when the database answers again; nothing is done twice.",
-            action=action,
         ) from error
 
 

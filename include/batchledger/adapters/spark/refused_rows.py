@@ -31,7 +31,7 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
     """
     found = _RAISED.search(str(error))
     if found is not None:
-        return _NAMED[found["name"]](found["reason"].strip(), **otherwise.fields)
+        return _NAMED[found["name"]](found["reason"].strip(), batch_id=otherwise.batch_id)
     sqlstate = (error.getSqlState() or "") if isinstance(error, PySparkException) else ""
     what = _OF_VALUES.get(sqlstate)
     if transform is None or what is None:
@@ -40,5 +40,5 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
     return RowsRefusedError(
         f"in transform {transform} {what} (SQLSTATE {sqlstate}). Nothing was published. Let the transform say what "
         "becomes of such a value, for example by try_cast, which makes it null.",
-        **otherwise.fields,
+        batch_id=otherwise.batch_id,
     )

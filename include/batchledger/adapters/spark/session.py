@@ -75,7 +75,7 @@ def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSess
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
                     f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was done.",
-                    address=_address(url),
+                    subject=_address(url),
                 ) from error
         else:
             return session
@@ -115,7 +115,7 @@ def _require_listener(url: str) -> None:
         raise ServiceUnavailableError(
             f"Spark Connect at {_address(url)} does not answer: {error}. Nothing was done; it can be run again "
             "when the server is up (batchledger status shows the local one).",
-            address=_address(url),
+            subject=_address(url),
         ) from error
 
 

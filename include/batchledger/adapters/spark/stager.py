@@ -247,7 +247,7 @@ def load_transform(reference: str) -> Transform:
         raise ConfigurationError(
             f"transform {reference!r} cannot be loaded: {error}. Write it as module:function, importable where the "
             "pipeline runs.",
-            transform=reference,
+            subject=reference,
         ) from error
     return transform
 

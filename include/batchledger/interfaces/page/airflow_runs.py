@@ -44,7 +44,7 @@ async def _trigger(request: Request, dag_id: str, fields: dict[str, Any], run_id
     if answer.status_code == httpx.codes.CONFLICT and run_id is not None:
         return run_id
     if answer.is_error:
-        raise DecisionRefusedError(f"Airflow has not started the run: {_detail(answer)}", status=answer.status_code)
+        raise DecisionRefusedError(f"Airflow has not started the run: {_detail(answer)}")
     return str(answer.json()["dag_run_id"])
 
 

@@ -35,7 +35,7 @@ def read_decision(kind: DecisionKind, fields: Fields) -> Decide:
     Raises ConfigurationError.
     """
     if kind not in _READERS:
-        raise ConfigurationError(f"{kind} is not decided here", field="kind")
+        raise ConfigurationError(f"{kind} is not decided here", subject="kind")
     return _READERS[kind](fields)
 
 
@@ -52,18 +52,18 @@ def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_r
             run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
         case DecisionKind.REPLAY if ranges := _lines(fields, "ranges"):
             if _has_window(fields):
-                raise ConfigurationError("name a window of time or ranges, not both", field="ranges")
+                raise ConfigurationError("name a window of time or ranges, not both", subject="ranges")
             run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: ranges}
         case DecisionKind.REPLAY:
             if not _has_window(fields):
-                raise ConfigurationError("name what to publish again: a window of time, or ranges", field="ranges")
+                raise ConfigurationError("name what to publish again: a window of time, or ranges", subject="ranges")
             run |= {
                 Field.ACTION: Action.REPLAY_WINDOW,
                 Field.WINDOW_SINCE: _read_moment(fields, "since"),
                 Field.WINDOW_UNTIL: _read_moment(fields, "until"),
             }
         case _:
-            raise ConfigurationError(f"{kind} is not done by a run", field="kind")
+            raise ConfigurationError(f"{kind} is not done by a run", subject="kind")
     if kind is DecisionKind.REPLAY and "allow_expired" in fields:
         run[Field.ALLOW_EXPIRED] = True
     if dry_run:
@@ -126,25 +126,25 @@ def read_batch(fields: Fields, name: str = "batch") -> int:
     """Return the number of a batch. Raises ConfigurationError."""
     text = fields.get(name, "").strip()
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ConfigurationError(f"{name}: {text!r} is not the number of a batch", field=name)
+        raise ConfigurationError(f"{name}: {text!r} is not the number of a batch", subject=name)
     return int(text)
 
 
 def _read_ranges(fields: Fields) -> list[OffsetRange]:
     lines = _lines(fields, "ranges")
     if not lines:
-        raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", field="ranges")
+        raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", subject="ranges")
     try:
         return [OffsetRange.parse(line) for line in lines]
     except ValueError as error:
-        raise ConfigurationError(f"ranges: {error}", field="ranges") from error
+        raise ConfigurationError(f"ranges: {error}", subject="ranges") from error
 
 
 def _read_rewind(fields: Fields) -> Rewind:
     try:
         target = parse_target(_lines(fields, "to"))
     except ValueError as error:
-        raise ConfigurationError(f"to: {error}", field="to") from error
+        raise ConfigurationError(f"to: {error}", subject="to") from error
     return Rewind(target, "truncate" in fields, "allow_expired" in fields)
 
 
@@ -156,7 +156,7 @@ def _read_moment(fields: Fields, name: str) -> str:
     try:
         return parse_moment(fields.get(name, "").strip()).isoformat()
     except ValueError as error:
-        raise ConfigurationError(f"{name}: {error}", field=name) from error
+        raise ConfigurationError(f"{name}: {error}", subject=name) from error
 
 
 def _lines(fields: Fields, name: str) -> list[str]:

@@ -37,7 +37,7 @@ from batchledger.interfaces.page.pipeline_view import (
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.ribbon import draw_bars
 from batchledger.model.batch import BatchState
-from batchledger.model.errors import ConfigurationError, ServiceUnavailableError, UnknownBatchError
+from batchledger.model.errors import ServiceUnavailableError, UnknownBatchError, UnknownPipelineError
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.model.refusals import is_refused_by_target
 from batchledger.monitoring.health import PipelineState, Threats, describe_quarantine, describe_threats
@@ -283,12 +283,10 @@ def load(dag_id: str) -> PipelineConfig:
     """Return a pipeline. Other DAGs have this tab, too, and are none."""
     try:
         return load_pipeline(dag_id)
-    except ConfigurationError as error:
-        if "pipeline" in error.fields:
-            raise HTTPException(
-                status.HTTP_404_NOT_FOUND, f"the DAG {dag_id} is no pipeline: there is no file of this name"
-            ) from error
-        raise
+    except UnknownPipelineError as error:
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, f"the DAG {dag_id} is no pipeline: there is no file of this name"
+        ) from error
 
 
 def _shorten(text: str) -> str:

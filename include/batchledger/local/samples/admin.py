@@ -35,9 +35,7 @@ def ensure_topic(options: Mapping[str, str], topic: str, partitions: int, config
         raise SetupError(
             f"topic {topic} on {options['bootstrap.servers']} has {found} partitions, expected {partitions}. Use the "
             "topic of another name, or delete it and let it be created again.",
-            topic=topic,
-            expected=partitions,
-            found=found,
+            subject=topic,
         )
 
 
@@ -59,7 +57,7 @@ def require_beginning(options: Mapping[str, str], topic: str, partitions: int) -
             f"the beginning of topic {topic} was deleted: {', '.join(shortened)}, expected 0. What is missing cannot "
             "be told any more; delete the topic, create it with retention.ms=-1 and feed it again. To add made-up "
             "records instead: add --records 10000.",
-            topic=topic,
+            subject=topic,
         )
 
 

@@ -123,7 +123,7 @@ def writing(
         raise ServiceUnavailableError(
             f"not every record could be written to topic {topic} on {options['bootstrap.servers']}: {cause}. "
             f"{consequence}Check the broker's log, start it with: batchledger up, and write again.",
-            topic=topic,
+            subject=topic,
         ) from error
     finally:
         producer.purge()

@@ -189,7 +189,7 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
             f"whether {batch.label} was committed cannot be told: the offsets of group {group_of(batch)} were "
             f"committed by somebody else, too. Their metadata: {found}. {advise(foreign, batch)}. Look in the topic "
             f"for header _batch_id = {batch.batch_id}, then delete the group: the records decide then.",
-            group=group_of(batch),
+            subject=group_of(batch),
         )
     return any(told.values())
 

@@ -93,12 +93,12 @@ def explain(
         return TargetRefusedError(
             f"{subject}: Kafka refused: {_say(error)}. {consequence} {_advise(error, topic, attempt)}",
             batch_id=attempt.batch.batch_id,
-            topic=topic,
+            subject=topic,
         )
     return ServiceUnavailableError(
         f"{subject}: {_say(error)}. {consequence} The step can be run again when the broker answers (batchledger up "
         "starts the local one).",
-        bootstrap_servers=servers,
+        subject=servers,
     )
 
 

@@ -47,7 +47,7 @@ def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
     raise ServiceUnavailableError(
         f"could not ask Kafka at {options['bootstrap.servers']} for its features: {trouble or 'no answer'}. Nothing "
         "was changed; the step can be run again when the broker answers (batchledger up starts the local one).",
-        bootstrap_servers=options["bootstrap.servers"],
+        subject=options["bootstrap.servers"],
     ) from trouble
 
 
@@ -66,7 +66,7 @@ def _addresses(servers: str) -> Iterator[tuple[str, int]]:
                 raise ConfigurationError(
                     f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}. Write each "
                     "broker as host:port in the connection.",
-                    bootstrap_servers=servers,
+                    subject=servers,
                 )
             yield host.strip("[]"), int(port)
 

@@ -63,7 +63,7 @@ class OutputRequirements:
         return TargetRefusedError(
             f"topic {self.topic} on {self.options['bootstrap.servers']} cannot take {attempt.batch.label}: {reason}.",
             batch_id=attempt.batch.batch_id,
-            topic=self.topic,
+            subject=self.topic,
         )
 
     def _require_transactions(self, attempt: Attempt) -> None:

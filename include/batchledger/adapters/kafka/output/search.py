@@ -55,7 +55,7 @@ def search(options: Mapping[str, str], topic: str, log: OutputLog, batch: Batch,
             f"whether {batch.label} was committed cannot be told yet: the group of its pipeline has no offsets, and "
             f"records of it lie among {log.held_back:,} offsets of topic {topic} behind an open transaction of "
             "somebody else. Ask again when it has ended; Kafka ends it after its transaction.timeout.ms.",
-            topic=topic,
+            subject=topic,
         )
     return False
 

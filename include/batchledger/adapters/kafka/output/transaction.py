@@ -270,7 +270,7 @@ class OutputWriter:
                 f"be run again. Where that does not help: {advice}",
                 batch_id=batch_id,
             )
-        return TargetRefusedError(f"{label} cannot be {happened} {advice}", batch_id=batch_id, topic=self.topic)
+        return TargetRefusedError(f"{label} cannot be {happened} {advice}", batch_id=batch_id, subject=self.topic)
 
     def _decide(self, producer: Producer, attempt: Attempt) -> None:
         """Commit. A lost answer is asked for again, which changes nothing once it is decided (S104)."""

@@ -43,6 +43,7 @@ from batchledger.model.effects import discarding
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.refusals import (
+    blocked_already,
     fenced_by,
     never_published,
     outcome_pending,
@@ -287,7 +288,7 @@ def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterat
         if cursor.fetchone() != (attempt.number, expected):
             found = load_batch(cursor, attempt.batch.batch_id)
             if found.attempt == attempt.number and found.state is BatchState.BLOCKED:
-                raise BatchBlockedError(f"{found.label} is blocked; see: batchledger batch {found.batch_id}")
+                raise blocked_already(found)
             raise fenced_by(found, attempt)
         require_none_committing(cursor, attempt.batch.pipeline, attempt.batch.batch_id)
         yield PostgresPublication(connection, attempt)

@@ -33,7 +33,7 @@ from batchledger.model.errors import PlanOvertakenError, UnknownBatchError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import KINDS_SHOWN, ErrorKind, QuarantineContent
 from batchledger.model.records.times import RecordTimes
-from batchledger.model.refusals import outcome_pending
+from batchledger.model.refusals import outcome_pending, plan_overtaken
 from batchledger.planning.live import Plan
 
 Cursor = psycopg.Cursor[Any]
@@ -271,16 +271,7 @@ def load_quarantine_contents(cursor: Cursor, pipelines: Sequence[str]) -> dict[s
 def _plan_conflict(cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange]) -> PlanOvertakenError:
     cursor.execute("select topic, partition, next_offset from batchledger.position where pipeline = %s", [pipeline])
     stored = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
-    moved = [
-        f"{each.partition} expected {each.start}, found {stored.get(each.partition)}"
-        for each in ranges
-        if stored.get(each.partition) != each.start
-    ]
-    return PlanOvertakenError(
-        f"ranges for {pipeline} do not start at its stored position: {'; '.join(moved)}. Another run moved it in the "
-        f"meantime; look again with: batchledger plan {pipeline}.",
-        pipeline=pipeline,
-    )
+    return plan_overtaken(pipeline, ranges, stored)
 
 
 def insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult]) -> None:

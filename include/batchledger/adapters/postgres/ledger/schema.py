@@ -55,8 +55,6 @@ def require_known_schema(dsn: str) -> None:
         raise ConfigurationError(
             f"the ledger is at migration {found}, this version of batchledger needs {newest}. Nothing was read or "
             "changed; bring it up to date with: batchledger migrate PIPELINE.",
-            expected=newest,
-            found=found,
         )
     raise newer_schema(found)
 
@@ -68,6 +66,4 @@ def newer_schema(found: str | None) -> ConfigurationError:
         f"the ledger is at migration {found}, which this version of batchledger does not know; it knows up to "
         f"{newest}. A newer version has migrated it. Nothing was read or changed; install that version, or restore the "
         "ledger from before the migration.",
-        expected=newest,
-        found=found,
     )

@@ -142,7 +142,7 @@ class LakeSink(PostgresStaging):
             raise TargetChangedError(
                 f"{self.name} has no column {', '.join(absent)}, by which rows of {attempt.batch.label} are judged. A "
                 "dry run adds none: add it, or let a batch be published first.",
-                table=self.table.name,
+                subject=self.table.name,
             )
         new = [each for each in schema.names if each not in (*files.schema.names, DELETED_COLUMN)]
         if new:
@@ -261,7 +261,7 @@ class LakeSink(PostgresStaging):
         with publication.connection.cursor() as cursor:
             identity = self._require_same(cursor, publication.attempt)
         if identity is None:
-            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.table.name)
+            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", subject=self.table.name)
         publication.confirm_target(self.name, identity)
 
     def find_target(self) -> Target | None:

@@ -107,7 +107,7 @@ class HeldRows:
                     f"table {self.table.name} holds rows with the same {', '.join(self.updates.rules.key)}, which "
                     f"sink.mode upsert needs to be different: {error.diag.message_detail} Nothing was written. Remove "
                     "one of them.",
-                    table=self.table.name,
+                    subject=self.table.name,
                 ) from error
         cursor.execute("analyze pg_temp.batchledger_lake, pg_temp.batchledger_lake_before")
 
@@ -119,7 +119,7 @@ class HeldRows:
                 f"table {self.table.name} holds {unknown} rows with a key of {attempt.batch.label} that do not say "
                 "which record they come from, and so cannot be replaced. Nothing was written. Remove them, or fill the "
                 "columns of their topic, partition and offset.",
-                table=self.table.name,
+                subject=self.table.name,
             )
 
     def _staged_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> pa.Table | None:

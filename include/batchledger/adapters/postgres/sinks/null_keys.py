@@ -32,5 +32,5 @@ def require_keys(
             f"column of the key set them aside: {{type: expect_column_values_to_not_be_null, column: {key[0]}, "
             "on_failure: quarantine}.",
             batch_id=attempt.batch.batch_id,
-            coordinates=without_key,
+            coordinates=tuple(without_key),
         )

@@ -51,5 +51,5 @@ def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetCha
         f"{batch.pipeline} --to earliest --truncate). See docs/restore.md.",
         pipeline=batch.pipeline,
         batch_id=batch.batch_id,
-        table=name,
+        subject=name,
     )

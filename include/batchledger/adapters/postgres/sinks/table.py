@@ -108,7 +108,7 @@ class PostgresSink(PostgresStaging):
         """See the port."""
         with publication.connection.cursor() as cursor:
             if not self._target.read_columns(cursor):
-                raise TargetChangedError(f"{self.name} is gone. Nothing was published.", table=self.name)
+                raise TargetChangedError(f"{self.name} is gone. Nothing was published.", subject=self.name)
             publication.confirm_target(self.name, self._target.read_identity(cursor))
 
     def find_target(self) -> Target | None:

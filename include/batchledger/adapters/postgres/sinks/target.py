@@ -89,7 +89,7 @@ class TargetTable:
             raise TargetChangedError(
                 f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "
                 "Nothing was written. Alter the table, or correct source.schema or the transform.",
-                table=self.name,
+                subject=self.name,
             ) from error
 
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:

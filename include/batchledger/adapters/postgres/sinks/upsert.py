@@ -48,7 +48,7 @@ class PostgresUpsert:
             raise TargetChangedError(
                 f"table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
                 f"written. Create one: create unique index on {name} ({key}); or name a table that does not exist yet.",
-                table=name,
+                subject=name,
             )
 
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
@@ -188,5 +188,5 @@ def _refuse_divided(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
             f"newer: {'; '.join(both)}. Nothing was published. Choices: set sink.version to timestamp, or let the "
             "producer key the topic by sink.key and keep its number of partitions.",
             batch_id=attempt.batch.batch_id,
-            coordinates=both,
+            coordinates=tuple(both),
         )

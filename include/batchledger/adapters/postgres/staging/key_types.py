@@ -43,7 +43,7 @@ def require_same_types(pipeline: str, rule: str, before: Mapping[str, str], now:
             f"cast in the transform; or {_WAY_ON[rule].format(pipeline=pipeline)}; or read the source again under a "
             "new pipeline name.",
             pipeline=pipeline,
-            column=changed[0],
+            subject=changed[0],
         )
 
 

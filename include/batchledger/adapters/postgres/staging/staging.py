@@ -242,13 +242,13 @@ class PostgresStaging:
                     raise ConfigurationError(
                         f"{option} names column {column!r}, which the rows for {self.name} do not have; they have "
                         f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
-                        column=column,
+                        subject=column,
                     )
         if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
             raise ConfigurationError(
                 f"sequence.number names column {sequence.number!r}, which the rows for {self.name} have as "
                 f"{schema.field(sequence.number).type}. Let it be an integer, in source.schema or in the transform.",
-                column=sequence.number,
+                subject=sequence.number,
             )
 
     def staged_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> dict[str, str]:

@@ -163,9 +163,15 @@ def show_left(error: AtWorkError, as_json: bool) -> None:
     if not as_json:
         print_out(Text(str(error)))
         return
-    batch = {key: error.fields[key] for key in _PRINTED_OF_BATCH}
-    other = {key: error.fields[key] for key in ("run", "worker", "step", "since", "is_handed_on")}
-    print_json([batch | {"quarantined": None, "at_work": other}])
+    at_work = {
+        "run": error.other.run,
+        "worker": error.other.worker,
+        "step": error.step,
+        "since": error.other.since.isoformat(),
+        "is_handed_on": error.other.is_handed_on,
+    }
+    batch = {"batch_id": error.batch_id, "state": error.state, "attempt": error.attempt}
+    print_json([{**batch, "quarantined": None, "at_work": at_work}])
 
 
 def show_published_already(batch: Batch, as_json: bool) -> None:
