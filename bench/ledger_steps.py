@@ -257,6 +257,7 @@ def _take(dsn: str, history: History, log: _EndlessLog) -> _Taken:
         sink=cast(Any, _NoRows()),
         make_stager=lambda: _Tasks(evidence, taken.apart),
         make_auditor=_Content,
+        prove=cast(Any, None),
     )
     log.planned += 1
     with taken.step("plan"):

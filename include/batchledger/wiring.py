@@ -124,6 +124,7 @@ def build_platform(
         sink=sink,
         make_stager=make_stager,
         make_auditor=_make_auditor,
+        prove=partial(verify_pipeline, pipeline),
         make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
         follow=follow or follow_in_log(),

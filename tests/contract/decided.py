@@ -56,3 +56,8 @@ def take_to_blocked(warehouse: Warehouse, *ranges: OffsetRange, missing: int = 0
     balances = [Balance(each, accepted=count) for each, count in zip(attempt.batch.ranges, staged, strict=True)]
     warehouse.ledger.record_audit(attempt, balances, [life.FAILED])
     return attempt
+
+
+def count_dropped(decided: Decided) -> int:
+    """How many records a decision has removed from quarantine."""
+    return sum(decided.record.before["quarantined"].values()) if decided.record and decided.record.before else 0

@@ -79,7 +79,7 @@ REFUSED: dict[str, Callable[[Warehouse, Attempt], object]] = {
         warehouse, FIRST, discard=attempt.batch.batch_id, kind=DecisionKind.SKIP
     ),
     "rewind": lambda warehouse, _: rewind(warehouse, {ORDERS_0: 0}, truncate=True),
-    "drop quarantine": lambda warehouse, _: warehouse.ledger.drop_quarantined(warehouse.pipeline, [FIRST], BY_ANA),
+    "drop quarantine": lambda warehouse, _: warehouse.decisions.drop_quarantined(warehouse.pipeline, [FIRST], BY_ANA),
 }
 
 

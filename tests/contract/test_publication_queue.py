@@ -56,7 +56,7 @@ WAITS: dict[str, Callable[[PostgresWarehouse], object]] = {
     "store_plan": lambda warehouse: store(warehouse, OffsetRange(ORDERS_0, 6, 9)),
     "store_replay": lambda warehouse: store_replay(warehouse, PUBLISHED),
     "store_first_positions": lambda warehouse: warehouse.ledger.store_first_positions(warehouse.pipeline, []),
-    "drop_quarantined": lambda warehouse: warehouse.ledger.drop_quarantined(warehouse.pipeline, [PUBLISHED], ANA),
+    "drop_quarantined": lambda warehouse: warehouse.decisions.drop_quarantined(warehouse.pipeline, [PUBLISHED], ANA),
     "note_expired": note_expired,
     "pause": lambda warehouse: warehouse.decisions.pause(warehouse.pipeline, ANA),
 }

@@ -6,6 +6,7 @@ from batchledger.model.batch import Decision, QuarantinedRecord, Staged
 from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.model.records.quarantine import KINDS_SHOWN, NOTHING, ErrorKind, QuarantineContent
 from tests.contract import life
+from tests.contract.decided import count_dropped
 from tests.contract.warehouses import Warehouse
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -42,16 +43,20 @@ def test_records_are_read_with_everything_that_was_kept(poisoned: Warehouse) -> 
     assert poisoned.evidence.read_quarantine(nothing).num_rows == 0
 
 
+def drop(warehouse: Warehouse, ranges: list[OffsetRange]) -> int:
+    return count_dropped(warehouse.decisions.drop_quarantined(warehouse.pipeline, ranges, ANA))
+
+
 def test_dropping_removes_exactly_the_named_records_once(poisoned: Warehouse) -> None:
     ranges = [OffsetRange(ORDERS_0, 2, 6)]
-    assert [poisoned.ledger.drop_quarantined(poisoned.pipeline, ranges, ANA) for _ in range(2)] == [2, 0]
+    assert [drop(poisoned, ranges) for _ in range(2)] == [2, 0]
     left = [(each.partition, each.offset) for each in poisoned.ledger.find_quarantined(poisoned.pipeline, None)]
     assert left == [(ORDERS_0, 1), (ORDERS_1, 0)]
 
 
 def test_publication_sees_what_was_dropped_since_it_was_staged(poisoned: Warehouse) -> None:
     attempt = life.take_replay_to_audited(poisoned, OffsetRange(ORDERS_0, 1, 3))
-    poisoned.ledger.drop_quarantined(poisoned.pipeline, [OffsetRange(ORDERS_0, 2, 6)], ANA)
+    drop(poisoned, [OffsetRange(ORDERS_0, 2, 6)])
     with poisoned.ledger.publication(attempt) as publication:
         found = publication.find_quarantined()
         life.apply(poisoned, publication)
@@ -64,12 +69,12 @@ def test_proof_holds_when_records_were_dropped_before_or_after_a_replay_took_oth
 ) -> None:
     dropped = [OffsetRange(ORDERS_0, 2, 6)]
     if drops_first:
-        assert poisoned.ledger.drop_quarantined(poisoned.pipeline, dropped, ANA) == 2
+        assert drop(poisoned, dropped) == 2
         assert poisoned.prove().findings == ()
     life.publish(poisoned, life.take_replay_to_audited(poisoned, OffsetRange(ORDERS_0, 0, 4)))
     assert poisoned.prove().findings == ()
     if not drops_first:
-        assert poisoned.ledger.drop_quarantined(poisoned.pipeline, dropped, ANA) == 1
+        assert drop(poisoned, dropped) == 1
     assert poisoned.prove().findings == ()
     assert [each.offset for each in poisoned.ledger.find_quarantined(poisoned.pipeline, None)] == [0]
 
@@ -103,7 +108,7 @@ def test_content_follows_whatever_adds_records_and_removes_them(warehouse: Wareh
     publish_kinds(warehouse, FIRST, ["a", "b", "b"], "run-1")
     publish_kinds(warehouse, OTHER, ["b"], "run-2")
     assert content(warehouse) == {"b": 3, "a": 1}
-    warehouse.ledger.drop_quarantined(warehouse.pipeline, [OffsetRange(ORDERS_0, 0, 2)], ANA)
+    drop(warehouse, [OffsetRange(ORDERS_0, 0, 2)])
     assert content(warehouse) == {"b": 2}
     # The replay takes the record over and sets it aside once more, for another reason.
     replay = life.stage(warehouse, life.store_replay(warehouse, OTHER), "again", poison=[(ORDERS_1, 0)])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from batchledger.interfaces.trigger_form import CatchUp, Field, RunFacts, read_order
+from batchledger.interfaces.trigger_form import Field, RunFacts, read_request
+from batchledger.lifecycle.orders import CatchUp, Request
 from tests.conftest import ROOT
 from tests.support import SCHEMA
 
@@ -69,7 +70,7 @@ def test_each_dag_has_a_form_of_its_own_that_may_be_left_as_it_is(tmp_path: Path
     report = parse(tmp_path)
     orders, clicks = report["defaults"]["orders"], report["defaults"]["clicks"]
     assert list(orders) == list(clicks) == [field.value for field in Field]
-    assert read_order(orders, RunFacts("scheduled__1"), ["orders"]) == CatchUp()
+    assert read_request(orders, RunFacts("scheduled__1"), ["orders"]) == Request(CatchUp())
 
 
 def test_runs_of_a_cron_schedule_stand_for_the_interval_that_has_ended(tmp_path: Path) -> None:

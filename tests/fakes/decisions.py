@@ -19,7 +19,7 @@ from batchledger.model.batch import (
     Position,
     Target,
 )
-from batchledger.model.offsets import OffsetRange, find_gaps
+from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
 from batchledger.model.refusals import (
     adopted_by_another,
     closed,
@@ -40,6 +40,7 @@ from tests.fakes.stored import (
     find_stored,
     move_positions,
     record_decision,
+    require_none_committing,
     require_positions,
 )
 
@@ -237,6 +238,21 @@ class MemoryDecisions:
             effect = effects.pausing(is_paused=False)
             return Decided(record_decision(tables, pipeline, DecisionKind.RESUME, decision, self.clock(), effect))
 
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide() as tables:
+            require_none_committing(tables, pipeline)
+            named = [each for each in tables.quarantine if each[0] == pipeline and intersect(ranges, [_place(each)])]
+            for key in named:
+                batch_id = tables.quarantine.pop(key)["batch_id"]
+                stored = tables.batches[batch_id]
+                tables.batches[batch_id] = replace(stored, dropped=(*stored.dropped, _place(key)))
+            if not named:
+                return Decided(None, is_new=False)
+            effect = effects.dropping(merge_ranges(_place(each) for each in named))
+            kind = DecisionKind.QUARANTINE_DROP
+            return Decided(record_decision(tables, pipeline, kind, decision, self.clock(), effect))
+
     @contextmanager
     def _decide(self) -> Iterator[Tables]:
         database = self.database if self.is_kept else MemoryDatabase(self.database.committed)
@@ -291,6 +307,11 @@ def _truncate(tables: Tables, pipeline: str, truncate: Truncate) -> int:
             tables.duplicates.pop(batch_id, None)
     tables.quarantine = {key: row for key, row in tables.quarantine.items() if key[0] != pipeline}
     return rows
+
+
+def _place(key: tuple[str, TopicPartition, int]) -> OffsetRange:
+    _, partition, offset = key
+    return OffsetRange(partition, offset, offset + 1)
 
 
 def _held(tables: Tables, pipeline: str) -> list[OffsetRange]:

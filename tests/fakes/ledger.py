@@ -23,9 +23,9 @@ from batchledger.model.batch import (
     state_after_audit,
 )
 from batchledger.model.checks import CheckResult, Suite
-from batchledger.model.effects import dropping, leaving_out
+from batchledger.model.effects import leaving_out
 from batchledger.model.errors import BatchBlockedError, OutcomeUnknownError
-from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, intersect, merge_ranges
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, intersect
 from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.quarantine import QuarantineContent
 from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
@@ -235,20 +235,6 @@ class MemoryLedger:
     def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
         """See the port."""
         return summarise_quarantine(self.database.committed, pipeline)
-
-    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
-        """See the port."""
-        dropped = self.find_quarantined(pipeline, ranges)
-        with self.database.transaction() as tables:
-            require_none_committing(tables, pipeline)
-            for each in dropped:
-                row = tables.quarantine.pop((pipeline, each.partition, each.offset))
-                stored = tables.batches[row["batch_id"]]
-                tables.batches[row["batch_id"]] = replace(stored, dropped=(*stored.dropped, each.range))
-            if dropped:
-                effect = dropping(merge_ranges(each.range for each in dropped))
-                record_decision(tables, pipeline, DecisionKind.QUARANTINE_DROP, decision, self.clock(), effect)
-        return len(dropped)
 
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
         """See the port."""

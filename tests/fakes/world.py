@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
+from tests.fakes.history import prove
 from tests.fakes.ledger import MemoryLedger
 from tests.fakes.presence import MemoryPresences
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
@@ -98,6 +100,7 @@ class World:
                 self.broker, evidence, sink, alter, self.schema, self.tombstones, self.upsert.key if self.upsert else ()
             ),
             make_auditor=lambda: MemoryAuditor(self.ignored_checks),
+            prove=partial(prove, sink, PIPELINE),
             make_row_checks=(lambda: MemoryRowChecks(self.row_tests)) if self.row_tests else None,
             crash=crash,
             patience=self.patience,

@@ -9,8 +9,9 @@ import pytest
 from itsdangerous import TimestampSigner
 
 from batchledger.interfaces.page import acting
-from batchledger.interfaces.trigger_form import Rehearse, RunFacts, read_order
+from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.lifecycle.dry_run import dry_run_replay
+from batchledger.planning.replay import Replay
 from tests.integration.test_replay_command import change
 from tests.pages import ANA, Desk, offers, open_desk, publish, read_approval, words
 from tests.support import TestPipeline, Workplace, delete_records
@@ -27,9 +28,10 @@ def rehearse(desk: Desk, pipeline: TestPipeline, kind: str = "replay", **fields:
     started = desk.preview(pipeline, kind, **fields)
     assert started.status_code == 200, words(started)
     run_id = f"manual__{len(desk.asked)}"
-    order = read_order(desk.asked[-1].fields, RunFacts(run_id), pipeline.config.source.topics)
-    assert isinstance(order, Rehearse)
-    dry_run_replay(pipeline.platform(), order.replay, run_id, order.decision)
+    asked = read_request(desk.asked[-1].fields, RunFacts(run_id), pipeline.config.source.topics)
+    assert asked.is_dry_run
+    assert isinstance(asked.order, Replay)
+    dry_run_replay(pipeline.platform(), asked.order, run_id, asked.by)
     desk.airflow.state_by_run[pipeline.name, run_id] = "success"
     return run_id, read_approval(started)
 

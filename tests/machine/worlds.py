@@ -183,6 +183,7 @@ class PostgresWorld:
             sink=sink,
             make_stager=lambda: _stager(self.broker, evidence, sink, release),
             make_auditor=MemoryAuditor,
+            prove=held.prove,
             patience=NO_PATIENCE,
         )
 

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -12,7 +11,6 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Decided, Decision, Target
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
 from batchledger.model.records.rules import Upsert
-from tests.fakes.history import prove
 from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 BY_ANA = Decision("ana@host", "moved to another server")
@@ -33,7 +31,7 @@ def restored(world: World) -> World:
 
 
 def adopt(world: World, platform: Platform | None = None, by: Decision = BY_ANA) -> Decided:
-    return adopt_target(platform or world.process(), partial(prove, world.sink, PIPELINE), by)
+    return adopt_target(platform or world.process(), by)
 
 
 def take_rows(world: World, kept: int) -> None:

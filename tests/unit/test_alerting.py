@@ -11,11 +11,13 @@ import pytest
 
 from batchledger.adapters.expectations.ledger_audit import judge
 from batchledger.lifecycle import decisions, run_batch
+from batchledger.lifecycle.decisions import carry_out
+from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
 from batchledger.model.incidents import ChannelFailure, IncidentKind
-from batchledger.model.offsets import TopicPartition, merge_ranges
+from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import SinkMode
 from batchledger.monitoring.alerting import Alerting, Told, look, report, tell
 from batchledger.monitoring.audit_questions import ask_proof
@@ -393,9 +395,7 @@ def test_pipeline_that_quarantines_a_record_in_each_batch_is_one_incident_and_to
     assert webhook.titles == [f"[batchledger] {PIPELINE}: 1 record in quarantine"]
     assert webhook.received[0]["severity"] == "warning"
     assert webhook.received[0]["lines"][0].startswith("1 record: not decodable: ")
-    ledger = desk.world.process().ledger
-    ranges = merge_ranges(each.range for each in ledger.find_quarantined(PIPELINE, None))
-    ledger.drop_quarantined(PIPELINE, ranges, Decision("ana", "never to be read"))
+    carry_out(desk.world.process(), DropQuarantined(), Decision("ana", "never to be read"))
     desk.report()
     assert desk.open() == []
     over = "4 records in quarantine: over after 1 d 8 h, nothing is in quarantine any more"

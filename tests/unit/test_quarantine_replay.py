@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.decisions import drop_quarantined
 from batchledger.lifecycle.dry_run import dry_run_replay
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Batch, Decision, QuarantinedRecord, RecordOrigin
+from batchledger.model.batch import Batch, Decided, Decision, QuarantinedRecord, RecordOrigin
 from batchledger.model.errors import ReplayRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
 from batchledger.planning.replay import (
@@ -21,6 +22,7 @@ from batchledger.planning.replay import (
     check_portions,
     split_quarantined,
 )
+from tests.contract.decided import count_dropped
 from tests.fakes.crash import SINKS, CrashOnce, SimulatedCrashError, sinks_and_replay_crashes
 from tests.fakes.database import Coordinate, coordinate_of
 from tests.fakes.foreign_sink import store_of
@@ -108,7 +110,7 @@ def test_record_that_left_quarantine_after_the_plan_is_not_read_as_something_els
     asked = Replay(Quarantined((OffsetRange(ORDERS_0, 2, 4),)))
     batch = plans.plan_replay(platform, asked, "again", ANA, "again")
     assert batch is not None
-    platform.ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
+    platform.decisions.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
     with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine"):
         run_batch.take_through(platform, batch.batch_id, "again")
     assert quarantined(world) == [2, 7]
@@ -122,7 +124,7 @@ def test_record_that_is_dropped_after_it_was_staged_does_not_come_back(world: Wo
     assert batch is not None
     run_batch.stage(platform, batch.batch_id, "again")
     run_batch.audit(platform, batch.batch_id, "again")
-    platform.ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
+    platform.decisions.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
     before = rows(world)
     with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine.*ask again"):
         run_batch.publish(platform, batch.batch_id, "again")
@@ -152,9 +154,9 @@ def test_dry_run_of_quarantine_says_how_many_would_become_rows(world: World) -> 
 
 
 def test_dropped_records_are_gone_and_the_proof_knows_that_it_was_on_purpose(world: World) -> None:
-    ledger = world.process().ledger
-    assert ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 0, 4)], ANA) == 2
-    assert ledger.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 0, 4)], ANA) == 0
+    dropped = drop_quarantined(world.process(), [OffsetRange(ORDERS_0, 0, 4)], ANA)
+    assert count_dropped(dropped) == 2
+    assert drop_quarantined(world.process(), [OffsetRange(ORDERS_0, 0, 4)], ANA) == Decided(None, is_new=False)
     assert quarantined(world) == [7]
     assert_proved(world)
     everything = Replay((OffsetRange(ORDERS_0, 0, 10),))

@@ -5,21 +5,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from batchledger.interfaces.trigger_form import (
-    Action,
-    CatchUp,
-    Field,
-    Order,
-    Rehearse,
-    Republish,
-    Retake,
-    RunFacts,
-    read_order,
-)
+from batchledger.interfaces.trigger_form import Action, Field, RunFacts, read_request, write_request
+from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError
-from batchledger.model.offsets import OffsetRange
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.replay import Interval, Quarantined, Replay, Window
 
 TOPICS = ("orders", "returns")
@@ -36,8 +29,8 @@ RANGES = {"action": "replay_ranges", "ranges": ["orders[3] 10..25"]}
 QUARANTINE = RANGES | {"action": "replay_quarantine"}
 
 
-def read(configuration: dict[str, Any], run: RunFacts = MANUAL) -> Order:
-    return read_order(configuration, run, TOPICS)
+def read(configuration: dict[str, Any], run: RunFacts = MANUAL) -> Request:
+    return read_request(configuration, run, TOPICS)
 
 
 def refusal(configuration: dict[str, Any], run: RunFacts = MANUAL) -> str:
@@ -48,44 +41,44 @@ def refusal(configuration: dict[str, Any], run: RunFacts = MANUAL) -> str:
 
 @pytest.mark.parametrize("configuration", [{}, UNTOUCHED, UNTOUCHED | {"ranges": [""], "reason": "  "}])
 def test_scheduled_run_catches_up_and_is_nobodys_decision(configuration: dict[str, Any]) -> None:
-    assert read(configuration, SCHEDULED) == CatchUp()
+    assert read(configuration, SCHEDULED) == Request(CatchUp())
 
 
 def test_form_left_as_it_is_catches_up_in_the_name_of_who_pressed_the_button() -> None:
-    assert read(UNTOUCHED) == CatchUp(decision=Decision("ana", "catch up"))
-    assert read(UNTOUCHED | {"reason": " before the audit "}) == CatchUp(decision=Decision("ana", "before the audit"))
+    assert read(UNTOUCHED) == Request(CatchUp(), Decision("ana", "catch up"))
+    assert read(UNTOUCHED | {"reason": " before the audit "}) == Request(CatchUp(), Decision("ana", "before the audit"))
 
 
 @pytest.mark.parametrize(
-    ("fields", "order"),
+    ("fields", "asked"),
     [
-        ({"action": "one_batch", "max_records": 50}, CatchUp(50, Decision("ana", "why"))),
-        (WINDOW, Republish(Replay(Window(FIRST, SECOND)), Decision("ana", "why"), "manual__1#0")),
+        ({"action": "one_batch", "max_records": 50}, Request(CatchUp(50), Decision("ana", "why"))),
+        (WINDOW, Request(Replay(Window(FIRST, SECOND)), Decision("ana", "why"), key="manual__1#0")),
         (
             WINDOW | {"window_since": "2013-01-01T01:00:00.000+01:00", "allow_expired": True},
-            Republish(Replay(Window(FIRST, SECOND), allow_expired=True), Decision("ana", "why"), "manual__1#0"),
+            Request(Replay(Window(FIRST, SECOND), allow_expired=True), Decision("ana", "why"), key="manual__1#0"),
         ),
         (
             {"action": "replay_ranges", "ranges": ["orders[3] 10..25", " returns[0] 0..1 ", ""]},
-            Republish(
+            Request(
                 Replay((OffsetRange.parse("orders[3] 10..25"), OffsetRange.parse("returns[0] 0..1"))),
                 Decision("ana", "why"),
-                "manual__1#0",
+                key="manual__1#0",
             ),
         ),
         (
             QUARANTINE,
-            Republish(
-                Replay(Quarantined((OffsetRange.parse("orders[3] 10..25"),))), Decision("ana", "why"), "manual__1#0"
+            Request(
+                Replay(Quarantined((OffsetRange.parse("orders[3] 10..25"),))), Decision("ana", "why"), key="manual__1#0"
             ),
         ),
-        ({"action": "retry_batch", "batch_id": 17}, Retake(17, Decision("ana", "why"))),
+        ({"action": "retry_batch", "batch_id": 17}, Request(Retake(17), Decision("ana", "why"))),
     ],
     ids=["one_batch", "replay_window", "window_in_another_zone", "replay_ranges", "replay_quarantine", "retry_batch"],
 )
-def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict[str, Any], order: Order) -> None:
-    assert read(UNTOUCHED | {"reason": "why"} | fields) == order
-    assert read({"reason": "why"} | fields) == order
+def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict[str, Any], asked: Request) -> None:
+    assert read(UNTOUCHED | {"reason": "why"} | fields) == asked
+    assert read({"reason": "why"} | fields) == asked
 
 
 @pytest.mark.parametrize(
@@ -98,47 +91,68 @@ def test_each_action_becomes_its_order_with_the_reason_and_the_user(fields: dict
     ids=["window", "window_with_a_reason", "backfill"],
 )
 def test_dry_run_shows_the_same_replay_and_needs_no_reason(fields: dict[str, Any], run: RunFacts, reason: str) -> None:
-    order = read(UNTOUCHED | fields | {"dry_run": True}, run)
+    asked = read(UNTOUCHED | fields | {"dry_run": True}, run)
     kind = Interval if run.is_backfill else Window
-    assert order == Rehearse(Replay(kind(FIRST, SECOND)), Decision("ana", reason))
+    assert asked == Request(Replay(kind(FIRST, SECOND)), Decision("ana", reason), is_dry_run=True)
+
+
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+RANGES_OF_ORDERS = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True).map(
+    lambda partitions: tuple(OffsetRange(TopicPartition("orders", each), each, each + 2) for each in partitions)
+)
+WINDOWS = st.tuples(MOMENTS, MOMENTS).filter(lambda pair: pair[0] < pair[1]).map(lambda pair: Window(*pair))
+BY_RUN = st.one_of(
+    st.builds(Retake, st.integers(1, 2**63 - 1)),
+    st.builds(Replay, st.one_of(WINDOWS, RANGES_OF_ORDERS), st.booleans()),
+    st.builds(Replay, RANGES_OF_ORDERS.map(Quarantined)),
+)
+
+
+@given(BY_RUN, st.text("abc", min_size=1), st.booleans())
+def test_configuration_that_is_written_for_an_order_is_read_as_that_order(
+    order: Replay | Retake, reason: str, is_dry_run: bool
+) -> None:
+    is_dry_run = is_dry_run and isinstance(order, Replay)
+    asked = read(write_request(order, reason, is_dry_run=is_dry_run))
+    assert (asked.order, asked.by, asked.is_dry_run) == (order, Decision("ana", reason), is_dry_run)
 
 
 def test_dry_run_shows_a_replay_of_quarantine_too() -> None:
     what = Quarantined((OffsetRange.parse("orders[3] 10..25"),))
-    assert read(UNTOUCHED | QUARANTINE | {"dry_run": True}) == Rehearse(Replay(what), Decision("ana", "a dry run"))
+    assert read(UNTOUCHED | QUARANTINE | {"dry_run": True}) == Request(
+        Replay(what), Decision("ana", "a dry run"), is_dry_run=True
+    )
 
 
 def test_backfill_run_publishes_its_interval_again_whatever_its_id_says() -> None:
     decision = Decision("ana", "backfill of 2013-01-01T00:00:00+00:00 to 2013-01-02T00:00:00+00:00")
-    assert read({}, BACKFILL) == Republish(Replay(Interval(FIRST, SECOND)), decision, "scheduled__1#0")
+    assert read({}, BACKFILL) == Request(Replay(Interval(FIRST, SECOND)), decision, key="scheduled__1#0")
 
 
 def test_backfill_takes_a_reason_and_allows_expired_records_from_its_configuration() -> None:
-    order = read(UNTOUCHED | {"allow_expired": True, "reason": "schema fixed"}, BACKFILL)
-    assert isinstance(order, Republish)
-    assert order.replay == Replay(Interval(FIRST, SECOND), allow_expired=True)
-    assert order.decision.reason.endswith("to 2013-01-02T00:00:00+00:00: schema fixed")
+    asked = read(UNTOUCHED | {"allow_expired": True, "reason": "schema fixed"}, BACKFILL)
+    assert asked.order == Replay(Interval(FIRST, SECOND), allow_expired=True)
+    assert asked.by.reason.endswith("to 2013-01-02T00:00:00+00:00: schema fixed")
 
 
 def test_run_that_is_cleared_asks_anew_and_does_not_pass_for_the_work_of_its_creator() -> None:
     """Airflow keeps the creator's name when somebody else clears the run, or has a backfill take it again."""
     again = RunFacts("scheduled__1", is_backfill=True, interval=(FIRST, SECOND), times_cleared=2, created_by="ana")
-    order = read({}, again)
-    assert isinstance(order, Republish)
-    assert order.key == "scheduled__1#2"
-    assert order.decision.decided_by == "unknown, cleared a run of ana (see Airflow's audit log)"
+    asked = read({}, again)
+    assert asked.key == "scheduled__1#2"
+    assert asked.by.decided_by == "unknown, cleared a run of ana (see Airflow's audit log)"
 
 
 def test_run_created_again_under_the_id_of_a_deleted_one_asks_anew() -> None:
     """The id of a backfill run is made of its interval, and a run that is created again was never cleared."""
     first, again = (replace(BACKFILL, started_at=SECOND + timedelta(days=day)) for day in (1, 2))
-    keys = [order.key for order in (read({}, first), read({}, first), read({}, again)) if isinstance(order, Republish)]
+    keys = [asked.key for asked in (read({}, first), read({}, first), read({}, again))]
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_order_without_a_user_is_recorded_as_nobody_knows_whose() -> None:
-    assert read(RANGES | {"reason": "why"}, SCHEDULED) == Republish(
-        Replay((OffsetRange.parse("orders[3] 10..25"),)), Decision("unknown", "why"), "scheduled__1#0"
+    assert read(RANGES | {"reason": "why"}, SCHEDULED) == Request(
+        Replay((OffsetRange.parse("orders[3] 10..25"),)), Decision("unknown", "why"), key="scheduled__1#0"
     )
 
 
@@ -298,12 +312,12 @@ def test_backfill_of_a_run_from_before_the_schedule_had_intervals_is_refused(
 
 def test_what_other_tools_leave_in_the_configuration_is_ignored() -> None:
     others = {"openlineage": {"parent": "x"}, "airflow/task_span_detail_level": 2}
-    assert read(others, SCHEDULED) == CatchUp()
+    assert read(others, SCHEDULED) == Request(CatchUp())
 
 
 @pytest.mark.parametrize("action", Action)
 def test_every_action_but_catching_up_asks_for_a_reason(action: Action) -> None:
     if action is Action.CATCH_UP:
-        assert read({"action": action}, SCHEDULED) == CatchUp()
+        assert read({"action": action}, SCHEDULED) == Request(CatchUp())
     else:
         assert f"reason: action {action} needs it" in refusal({"action": action})

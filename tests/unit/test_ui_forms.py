@@ -13,11 +13,11 @@ import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
 from batchledger.interfaces.airflow.triggers import make_form
-from batchledger.interfaces.page.forms import BY_RUN, REHEARSED_BY_RUN, read_batch, read_decision, read_run
-from batchledger.interfaces.trigger_form import Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.interfaces.page.forms import read_batch, read_order, write_run
+from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.lifecycle import plans, run_batch
-from batchledger.lifecycle.decisions import pause, rehearse
-from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.decisions import carry_out, explain, pause
+from batchledger.lifecycle.orders import Accept, AtOnce, Request, Retake
 from batchledger.model.batch import BatchState, Decided, Decision, DecisionKind
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError
 from batchledger.model.offsets import OffsetRange
@@ -27,7 +27,6 @@ from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World, catch_up, sta
 BY_ANA = Decision("ana", "the schema was wrong")
 TOPICS = ("orders",)
 RUN = RunFacts("manual__1", created_by="ana")
-REASON = {"reason": "the schema was wrong"}
 
 
 def read_world() -> World:
@@ -166,8 +165,11 @@ def find_pause(world: World) -> object:
     return world.process().decisions.find_pause(PIPELINE)
 
 
-def decide(case: Case, platform: Platform) -> Decided:
-    return read_decision(case.kind, case.fields)(platform, BY_ANA)
+def at_once(kind: DecisionKind, fields: Mapping[str, str]) -> AtOnce:
+    order = read_order(kind, fields)
+    assert not isinstance(order, Replay | Retake)
+    assert order.kind is kind
+    return order
 
 
 def shown(decided: Decided) -> tuple[object, ...]:
@@ -181,9 +183,10 @@ def test_what_is_asked_for_is_shown_without_changing_anything_and_carried_out_as
     world = case.make_world()
     assert case.look(world) == case.before
     tables = copy.deepcopy(world.database.committed)
-    rehearsed = decide(case, rehearse(world.process()))
+    order = at_once(case.kind, case.fields)
+    rehearsed = explain(world.process(), order, BY_ANA)
     assert world.database.committed == tables
-    kept = decide(case, world.process())
+    kept = carry_out(world.process(), order, BY_ANA)
     assert case.look(world) == case.after
     assert shown(kept) == shown(rehearsed)
     recorded = world.database.committed.decisions.values()
@@ -192,14 +195,15 @@ def test_what_is_asked_for_is_shown_without_changing_anything_and_carried_out_as
 
 def test_every_decision_that_no_run_carries_out_is_among_the_cases() -> None:
     # Adopting a target takes as long as its proof, which reads all of it: longer than a page may.
-    here = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET, *BY_RUN}
-    assert {case.kind for case in CASES.values()} == set(DecisionKind) - here
+    elsewhere = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET}
+    by_run = {DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY}
+    assert {case.kind for case in CASES.values()} == set(DecisionKind) - elsewhere - by_run
 
 
 def test_batch_to_be_taken_again_is_shown_without_changing_anything() -> None:
     world = blocked_world()
     tables = copy.deepcopy(world.database.committed)
-    decided = read_decision(DecisionKind.RETRY, {"batch": "2"})(rehearse(world.process()), BY_ANA)
+    decided = explain(world.process(), Retake(2), BY_ANA)
     assert decided.record is not None
     assert decided.record.before == {"state": "blocked", "attempt": 1, "run": "second"}
     assert decided.record.after == {"state": "planned", "attempt": 2, "run": "a run of its own"}
@@ -212,33 +216,32 @@ def test_dry_run_is_not_shown_to_be_taken_again_because_no_run_would() -> None:
     planned = plans.preview_replay(platform, Replay((OffsetRange(ORDERS_0, 0, 5),)))
     batch = plans.store_replay(platform, replace(planned, is_dry_run=True), "look", BY_ANA, None)
     with pytest.raises(ReplayRefusedError):
-        read_decision(DecisionKind.RETRY, {"batch": str(batch.batch_id)})(rehearse(world.process()), BY_ANA)
+        explain(world.process(), Retake(batch.batch_id), BY_ANA)
 
 
 def test_rehearsal_refuses_what_could_not_be_carried_out() -> None:
     world = blocked_world()
-    asked = read_decision(DecisionKind.SKIP, {"ranges": "orders[0] 11..12"})
+    asked = at_once(DecisionKind.SKIP, {"ranges": "orders[0] 11..12"})
     with pytest.raises(DecisionRefusedError, match="begins at the stored position"):
-        asked(rehearse(world.process()), BY_ANA)
+        explain(world.process(), asked, BY_ANA)
     wrong = read_world()
     with pytest.raises(BatchBlockedError):
         run_batch.run_once(wrong.process(alter=staged_twice), "second")
     with pytest.raises(DecisionRefusedError, match="cannot be accepted"):
-        read_decision(DecisionKind.ACCEPT, {"batch": "2"})(rehearse(wrong.process()), BY_ANA)
+        explain(wrong.process(), Accept(2), BY_ANA)
 
 
 def test_dropping_what_is_not_in_quarantine_changes_nothing_and_says_so() -> None:
     world = read_world()
-    drop = read_decision(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..9"})
-    assert drop(world.process(), BY_ANA) == Decided(None, is_new=False)
+    drop = at_once(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..9"})
+    assert carry_out(world.process(), drop, BY_ANA) == Decided(None, is_new=False)
     assert len(quarantined(world)) == 2
 
 
 def test_dropping_names_exactly_the_records_that_leave_quarantine() -> None:
     world = read_world()
-    decided = read_decision(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..10\norders[0] 5..10"})(
-        world.process(), BY_ANA
-    )
+    drop = at_once(DecisionKind.QUARANTINE_DROP, {"ranges": "orders[0] 0..10\norders[0] 5..10"})
+    decided = carry_out(world.process(), drop, BY_ANA)
     assert decided.record is not None
     assert decided.record.before == {"quarantined": {"orders[0] 9..10": 1}}
     assert decided.record.after == {"quarantined": {"orders[0] 9..10": 0}}
@@ -274,14 +277,14 @@ def test_dropping_names_exactly_the_records_that_leave_quarantine() -> None:
         (DecisionKind.REWIND, {"to": "yesterday"}, "to", "'yesterday' is neither a moment"),
         (DecisionKind.REWIND, {"to": "orders[0]@1\norders[0]@2"}, "to", "once for each partition"),
         (DecisionKind.REWIND, {"to": "orders[0]@1\nearliest"}, "to", "once for each partition"),
-        (DecisionKind.REPLAY, {}, "kind", "replay is not decided here"),
+        (DecisionKind.TRIGGER, {}, "kind", "trigger is not ordered here"),
     ],
 )
 def test_decision_is_refused_by_the_name_of_its_field(
     kind: DecisionKind, fields: Mapping[str, str], field: str, told: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        read_decision(kind, fields)
+        read_order(kind, fields)
     assert refused.value.subject == field
     assert told in str(refused.value)
 
@@ -300,41 +303,46 @@ LINES = {"ranges": "orders[0] 0..5\r\n orders[1] 3..5\r\n"}
 @pytest.mark.parametrize(
     ("kind", "fields", "order"),
     [
-        pytest.param(DecisionKind.REPLAY, WINDOW, Republish(Replay(DAY), BY_ANA, RUN.request), id="a window"),
+        pytest.param(DecisionKind.REPLAY, WINDOW, Replay(DAY), id="a window"),
         pytest.param(
             DecisionKind.REPLAY,
             {**WINDOW, "allow_expired": "yes", "ranges": " "},
-            Republish(Replay(DAY, allow_expired=True), BY_ANA, RUN.request),
+            Replay(DAY, allow_expired=True),
             id="what is left of a window",
         ),
-        pytest.param(
-            DecisionKind.REPLAY, LINES, Republish(Replay((FIVE, TWO)), BY_ANA, RUN.request), id="named ranges"
-        ),
+        pytest.param(DecisionKind.REPLAY, LINES, Replay((FIVE, TWO)), id="named ranges"),
         pytest.param(
             DecisionKind.REPLAY,
             {**LINES, "since": "", "until": "", "allow_expired": "yes"},
-            Republish(Replay((FIVE, TWO), allow_expired=True), BY_ANA, RUN.request),
+            Replay((FIVE, TWO), allow_expired=True),
             id="what is left of named ranges",
         ),
         pytest.param(
             DecisionKind.QUARANTINE_REPLAY,
             LINES,
-            Republish(Replay(Quarantined((FIVE, TWO))), BY_ANA, RUN.request),
+            Replay(Quarantined((FIVE, TWO))),
             id="quarantine",
         ),
-        pytest.param(DecisionKind.RETRY, {"batch": "17"}, Retake(17, BY_ANA), id="a batch"),
+        pytest.param(DecisionKind.RETRY, {"batch": "17"}, Retake(17), id="a batch"),
     ],
 )
 def test_run_is_asked_for_what_the_fields_say(
-    kind: DecisionKind, fields: Mapping[str, str], order: Republish | Retake
+    kind: DecisionKind, fields: Mapping[str, str], order: Replay | Retake
 ) -> None:
-    run = read_run(kind, {**fields, **REASON}, TOPICS, dry_run=False)
-    assert read_order(validated(run), RUN, TOPICS) == order
-    if kind in REHEARSED_BY_RUN:
-        assert isinstance(order, Republish)
-        dry = read_run(kind, {**fields, **REASON}, TOPICS, dry_run=True)
-        assert read_order(validated(dry), RUN, TOPICS) == Rehearse(order.replay, BY_ANA)
+    assert read_order(kind, fields) == order
+    run = write_run(order, BY_ANA.reason, TOPICS)
+    key = RUN.request if isinstance(order, Replay) else ""
+    assert read_request(validated(run), RUN, TOPICS) == Request(order, BY_ANA, key=key)
+    if isinstance(order, Replay):
+        dry = write_run(order, BY_ANA.reason, TOPICS, is_dry_run=True)
+        assert read_request(validated(dry), RUN, TOPICS) == Request(order, BY_ANA, is_dry_run=True)
         assert dry == {**run, "dry_run": True}
+
+
+def ask_for_run(kind: DecisionKind, fields: Mapping[str, str]) -> dict[str, Any]:
+    order = read_order(kind, fields)
+    assert isinstance(order, Replay | Retake)
+    return write_run(order, fields.get("reason", BY_ANA.reason), TOPICS)
 
 
 def validated(run: dict[str, Any]) -> dict[str, Any]:
@@ -351,21 +359,20 @@ def validated(run: dict[str, Any]) -> dict[str, Any]:
         (DecisionKind.REPLAY, {}, "ranges", "name what to publish again"),
         (DecisionKind.REPLAY, {**LINES, "since": "2026-11-20"}, "ranges", "not both"),
         (DecisionKind.REPLAY, {"since": "2026-11-20", "until": "soon"}, "until", "until: 'soon' is neither a moment"),
-        (DecisionKind.REPLAY, {"since": "2026-11-21", "until": "2026-11-20"}, "window_until", "has to be after"),
+        (DecisionKind.REPLAY, {"since": "2026-11-21", "until": "2026-11-20"}, "until", "until: "),
         (DecisionKind.REPLAY, {"ranges": "orders[0] 1-2"}, "ranges", "'orders[0] 1-2' is not an offset range"),
         (DecisionKind.REPLAY, {"ranges": "payments[0] 1..2"}, "ranges", "does not read this topic"),
         (DecisionKind.REPLAY, {"ranges": "orders[0] 1..3\norders[0] 2..4"}, "ranges", "named more than once"),
-        (DecisionKind.QUARANTINE_REPLAY, {}, "ranges", "replay_quarantine needs it"),
+        (DecisionKind.QUARANTINE_REPLAY, {}, "ranges", "name at least one"),
         (DecisionKind.QUARANTINE_REPLAY, {"ranges": "orders[0] 2..2"}, "ranges", "holds no offset"),
         (DecisionKind.RETRY, {"batch": "seventeen"}, "batch", "'seventeen' is not the number of a batch"),
         (DecisionKind.REPLAY, {**LINES, "reason": " "}, "reason", "needs it"),
-        (DecisionKind.PAUSE, WINDOW, "kind", "pause is not done by a run"),
     ],
 )
 def test_run_is_refused_by_the_name_of_its_field(
     kind: DecisionKind, fields: Mapping[str, str], field: str, told: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        read_run(kind, {**REASON, **fields}, TOPICS, dry_run=False)
+        ask_for_run(kind, fields)
     assert refused.value.subject == field
     assert told in str(refused.value)

@@ -1,4 +1,4 @@
-"""What a run is asked to do: the fields of the trigger form, checked and turned into one frozen order. Pure.
+"""What a run is asked to do: the fields of the trigger form, checked and turned into a request, and back. Pure.
 
 A run that nobody filled in a form for, a scheduled one, catches up. A backfill run publishes the records of its
 interval again, whatever its run id says: Airflow lets a run that a backfill takes again keep its old one. Everything
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_ranges, find_overlaps
@@ -99,43 +100,7 @@ class RunFacts:
         return f"{self.run_id}#{self.times_cleared}{started}"
 
 
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """Take the next live batch; ``max_records`` replaces the pipeline's limit for this one batch."""
-
-    max_records: int | None = None
-    decision: Decision | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Republish:
-    """Publish records again. ``key`` tells one request from another: a retried task finds its own replay by it."""
-
-    replay: Replay
-    decision: Decision
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rehearse:
-    """Show what a replay would change, and publish nothing."""
-
-    replay: Replay
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class Retake:
-    """Take a blocked batch again."""
-
-    batch_id: int
-    decision: Decision
-
-
-Order = CatchUp | Republish | Rehearse | Retake
-
-
-def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Order:
+def read_request(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Request:
     """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
 
     ``configuration`` is the run's. A setting of Airflow decides whether it has passed the form's JSON schema, so each
@@ -154,9 +119,9 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
     match action:
         case Action.CATCH_UP:
             known = run.created_by or Field.REASON in given
-            return CatchUp(decision=_decide(run, given.get(Field.REASON, "catch up")) if known else None)
+            return Request(CatchUp(), _decide(run, given.get(Field.REASON, "catch up")) if known else None)
         case Action.ONE_BATCH:
-            return CatchUp(given[Field.MAX_RECORDS], _decide(run, given[Field.REASON]))
+            return Request(CatchUp(given[Field.MAX_RECORDS]), _decide(run, given[Field.REASON]))
         case Action.REPLAY_WINDOW:
             return _republish(_read_window(given), given, run, given[Field.REASON])
         case Action.REPLAY_RANGES | Action.REPLAY_QUARANTINE:
@@ -164,10 +129,10 @@ def read_order(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence
             what = Quarantined(ranges) if action is Action.REPLAY_QUARANTINE else ranges
             return _republish(what, given, run, given[Field.REASON])
         case Action.RETRY_BATCH:
-            return Retake(given[Field.BATCH_ID], _decide(run, given[Field.REASON]))
+            return Request(Retake(given[Field.BATCH_ID]), _decide(run, given[Field.REASON]))
 
 
-def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Republish | Rehearse:
+def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Request:
     """Publish the interval of the run again; it has to have one, which runs of older timetables do not."""
     if action is not Action.CATCH_UP:
         raise ConfigurationError(
@@ -189,11 +154,40 @@ def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts
 
 def _republish(
     what: Window | Quarantined | tuple[OffsetRange, ...], given: Mapping[Field, Any], run: RunFacts, reason: str
-) -> Republish | Rehearse:
+) -> Request:
     replay, decision = Replay(what, allow_expired=Field.ALLOW_EXPIRED in given), _decide(run, reason)
     if Field.DRY_RUN in given:
-        return Rehearse(replay, decision)
-    return Republish(replay, decision, key=run.request)
+        return Request(replay, decision, is_dry_run=True)
+    return Request(replay, decision, key=run.request)
+
+
+def write_request(order: Replay | Retake, reason: str, *, is_dry_run: bool = False) -> dict[str, Any]:
+    """Return the configuration of a run that is asked for an order: ``read_request`` of it is the order again.
+
+    An interval of a backfill has none: Airflow makes such runs.
+    """
+    asked: dict[Field, Any] = {Field.REASON: reason}
+    if isinstance(order, Retake):
+        asked |= {Field.ACTION: Action.RETRY_BATCH.value, Field.BATCH_ID: order.batch_id}
+    else:
+        asked |= _write_what(order.what)
+        if order.allow_expired:
+            asked[Field.ALLOW_EXPIRED] = True
+    if is_dry_run:
+        asked[Field.DRY_RUN] = True
+    return {str(field): value for field, value in asked.items()}
+
+
+def _write_what(what: Window | Quarantined | tuple[OffsetRange, ...]) -> dict[Field, Any]:
+    if isinstance(what, Window):
+        return {
+            Field.ACTION: Action.REPLAY_WINDOW.value,
+            Field.WINDOW_SINCE: what.since.isoformat(),
+            Field.WINDOW_UNTIL: what.until.isoformat(),
+        }
+    if isinstance(what, Quarantined):
+        return {Field.ACTION: Action.REPLAY_QUARANTINE.value, Field.RANGES: [str(each) for each in what.ranges]}
+    return {Field.ACTION: Action.REPLAY_RANGES.value, Field.RANGES: [str(each) for each in what]}
 
 
 def _decide(run: RunFacts, reason: str) -> Decision:

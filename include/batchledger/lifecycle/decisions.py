@@ -3,6 +3,7 @@
 A decision says who, why and exactly what; the ledger keeps it for ever. It is stored together with its effect in one
 transaction, under the locks of a publication and against what was looked at before: a position, an attempt, an epoch.
 Every function here may be repeated. With the platform of ``rehearse`` it checks as always and changes nothing.
+``carry_out`` and ``explain`` are the ways in for whoever has an order.
 """
 
 import logging
@@ -13,6 +14,18 @@ from datetime import datetime
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.delivery import require_taken
+from batchledger.lifecycle.orders import (
+    Accept,
+    AcceptLoss,
+    AdoptTarget,
+    AtOnce,
+    Discard,
+    DropQuarantined,
+    Pause,
+    Resume,
+    Retake,
+    Skip,
+)
 from batchledger.lifecycle.ownership import drop_discarded, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.model import effects
@@ -25,6 +38,7 @@ from batchledger.model.batch import (
     Decision,
     DecisionKind,
     DecisionRecord,
+    Lane,
     LogState,
     Position,
 )
@@ -36,7 +50,7 @@ from batchledger.model.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.model.offsets import OffsetRange, describe_ranges
+from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
 from batchledger.model.refusals import (
     is_refused_by_target,
     never_published,
@@ -48,7 +62,6 @@ from batchledger.planning.live import check_identity, check_topics, choose_first
 from batchledger.planning.rewind import ResolvedRewind, Rewind, check_truncation, list_read_again, resolve_rewind
 from batchledger.ports import TargetAccess
 from batchledger.proof.adoption import require_proved
-from batchledger.proof.verification import Verification
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +78,67 @@ _NEVER_ACCEPTED = (
 def rehearse(platform: Platform) -> Platform:
     """Return the platform for a dry run: decisions are checked and carried out as always, and none is kept."""
     return replace(platform, decisions=platform.decisions.rehearsal)
+
+
+def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: PLR0911 -- one an order
+    """Do what somebody has ordered. Raises what the order's own function does."""
+    match order:
+        case Accept(batch_id):
+            return accept(platform, batch_id, decision)
+        case Discard(batch_id):
+            return discard(platform, batch_id, decision)
+        case AcceptLoss(ranges, discarded):
+            return accept_loss(platform, ranges, decision, discarded)
+        case Skip(ranges, discarded):
+            return skip(platform, ranges, decision, discarded)
+        case Rewind():
+            return rewind(platform, order, decision)
+        case AdoptTarget():
+            return adopt_target(platform, decision)
+        case Pause():
+            return pause(platform, decision)
+        case Resume():
+            return resume(platform, decision)
+        case DropQuarantined(ranges):
+            return drop_quarantined(platform, ranges, decision)
+
+
+def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:
+    """Return what an order would change, and change nothing. Refuses what ``carry_out``, or the run, would refuse."""
+    rehearsal = rehearse(platform)
+    if isinstance(order, Retake):
+        decided = _retake(rehearsal, order, decision)
+    else:
+        decided = carry_out(rehearsal, order, decision)
+    if isinstance(order, Accept | Discard | Retake) and decided.is_new and decided.record:
+        return replace(decided, means=(_describe(platform, order),))
+    return decided
+
+
+def _retake(platform: Platform, order: Retake, decision: Decision) -> Decided:
+    _require_reason(decision)
+    batch = load_batch(platform, order.batch_id)
+    if batch.is_dry_run:
+        raise never_published(batch)
+    return platform.decisions.retake(batch.batch_id, "a run of its own", decision)
+
+
+def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
+    """Say in a sentence what an order about a batch comes to."""
+    batch = load_batch(platform, order.batch_id)
+    offsets = count_offsets(batch.ranges)
+    match order:
+        case Accept():
+            rows = sum(each.accepted for each in platform.decisions.load_balances(batch.batch_id))
+            moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
+            failed = ", ".join(each.name for each in platform.ledger.load_checks(batch.batch_id) if each.blocks)
+            return f"{rows:,} rows become visible{moves}." + (f" Checks that have failed: {failed}." if failed else "")
+        case Discard() if batch.lane is Lane.LIVE:
+            return f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."
+        case Discard():
+            return "Nothing of it becomes visible; the target stays as it is."
+        case Retake():
+            return f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."
 
 
 def accept_loss(
@@ -166,12 +240,12 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     return _log(platform, replace(decided, warning=once_more))
 
 
-def adopt_target(platform: Platform, prove: Callable[[], Verification], decision: Decision) -> Decided:
+def adopt_target(platform: Platform, decision: Decision) -> Decided:
     """Let the pipeline go on with the target that its file names, which was restored or moved, once it is proved.
 
     What was proved is recorded; the ``warning`` says what the proof leaves open. The decision adopts the very target
     that was looked at: if another one takes its place, the next publication refuses it. Raises DecisionRefusedError
-    when there is no target, when it differs from the ledger, or is another pipeline's; and what ``prove`` raises.
+    when there is no target, when it differs from the ledger, or is another pipeline's; and UnsettledError.
     """
     _require_reason(decision)
     name = platform.rules.name
@@ -186,13 +260,21 @@ def adopt_target(platform: Platform, prove: Callable[[], Verification], decision
         )
     if found == before:
         return Decided(None, is_new=False)
-    proof = prove()
+    proof = platform.prove()
     warning = require_proved(found, proof)
     if warning and platform.decisions.is_kept:
         logger.warning("adopt-target of %s: %s", name, warning)
     effect = effects.proving(proof.rows, proof.batches, proof.newest_found)
     decided = platform.decisions.adopt_target(name, found, decision, effect)
     return _log(platform, replace(decided, warning=warning))
+
+
+def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, decision: Decision) -> Decided:
+    """Remove records from quarantine for good: what it has of the ranges, or all."""
+    _require_reason(decision)
+    name = platform.rules.name
+    found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
+    return _log(platform, platform.decisions.drop_quarantined(name, found, decision))
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:

@@ -27,6 +27,7 @@ from batchledger.ports import (
     Stager,
     no_crash,
 )
+from batchledger.proof.verification import Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
     ``make_row_checks`` is None where the pipeline file asks for no checks. ``follow`` tells people how far the stage
-    step is. ``patience`` is for how long it leaves a batch to another run; ``held`` the batch that this process is at
-    work on, or the one that has started it for a step.
+    step is. ``prove`` compares the whole target with the ledger. ``patience`` is for how long it leaves a batch to
+    another run; ``held`` the batch that this process is at work on, or the one that has started it for a step.
     """
 
     rules: PipelineRules
@@ -83,6 +84,7 @@ class Platform:
     sink: Sink
     make_stager: Callable[[], Stager]
     make_auditor: Callable[[], Auditor]
+    prove: Callable[[], Verification]
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
     follow: Follow = field(default=follow_nothing)

@@ -191,12 +191,13 @@ class Decided:
     """What came of a decision: its record, and whether it ``is_new`` or stood already, so that nothing was changed.
 
     Without a record nothing was to be changed, and nobody has ever decided it. ``warning`` says what else comes of it,
-    which is no change of the ledger.
+    which is no change of the ledger. ``means`` says it in sentences; only what is explained has any.
     """
 
     record: DecisionRecord | None
     is_new: bool = True
     warning: str = ""
+    means: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

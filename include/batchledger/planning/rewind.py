@@ -11,9 +11,9 @@ one to ``orders[0]@1500`` to 1500; 1000 is gone, and 2000 would be a skip: both 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-from batchledger.model.batch import LogState, Position
+from batchledger.model.batch import DecisionKind, LogState, Position
 from batchledger.model.errors import DecisionRefusedError, ExpiredError, PositionConflictError
 from batchledger.model.offsets import (
     OffsetRange,
@@ -36,6 +36,7 @@ class Rewind:
     ``truncate``: empty the target too. ``allow_expired``: even if rows go that Kafka cannot give again.
     """
 
+    kind: ClassVar[DecisionKind] = DecisionKind.REWIND
     to: Literal[StartPolicy.EARLIEST] | datetime | Offsets
     truncate: bool = False
     allow_expired: bool = False

@@ -113,13 +113,6 @@ class Ledger(Protocol):
     def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
         """Return what the pipeline has in quarantine. The cost grows with the kinds of error, not with the records."""
 
-    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
-        """Remove the records of the ranges from quarantine for good; return how many there were.
-
-        The balances keep them as quarantined, and the ledger keeps who dropped them. Nothing is recorded when there
-        was none. Raises OutcomePendingError while a batch is committing, which may be publishing them.
-        """
-
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
         """Discard the batch of a dry run, and keep what it has found; None when it has not come to its end.
 
@@ -307,3 +300,9 @@ class Decisions(Protocol):
 
     def resume(self, pipeline: str, decision: Decision) -> Decided:
         """End a pause."""
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
+        """Remove for good what quarantine has of the ranges; the balance keeps how many there were.
+
+        The effect names exactly the records that leave.
+        """

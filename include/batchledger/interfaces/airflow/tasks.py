@@ -15,7 +15,8 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import Asset, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from batchledger.interfaces.trigger_form import CatchUp, Order, Rehearse, Republish, Retake, RunFacts, read_order
+from batchledger.interfaces.trigger_form import RunFacts, read_request
+from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import Lane
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.lifecycle.platform import Platform
     from batchledger.model.batch import Batch, Decision
+    from batchledger.planning.replay import Replay
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +46,11 @@ def plan(pipeline: "PipelineConfig") -> int:
     A form that was filled in wrongly is refused before anything heavy is imported or opened.
     """
     with _in_airflow_terms():
-        order = _read_order(pipeline)
+        asked = _read_request(pipeline)
     from batchledger.adapters.postgres.database import keep_connections
 
-    with _in_airflow_terms(order), keep_connections():
-        batch = _plan(pipeline, order)
+    with _in_airflow_terms(asked), keep_connections():
+        batch = _plan(pipeline, asked)
     if batch is None:
         raise AirflowSkipException(
             f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
@@ -65,8 +67,8 @@ def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
     from batchledger.wiring import build_platform, choose_stage_step
 
     with _in_airflow_terms():
-        order = _read_order(pipeline)
-    with _in_airflow_terms(order), keep_connections():
+        asked = _read_request(pipeline)
+    with _in_airflow_terms(asked), keep_connections():
         return choose_stage_step(pipeline)(build_platform(pipeline), batch_id, _run()).batch_id
 
 
@@ -168,7 +170,7 @@ class CatchUpOperator(TriggerDagRunOperator):
 
         with _in_airflow_terms():
             batch = build_platform(self.pipeline).ledger.load_batch(int(self.batch_id))
-            order = _read_order(self.pipeline)
+            order = _read_request(self.pipeline).order
         if batch.lane is not Lane.LIVE:
             raise AirflowSkipException("a replay moves no position, so there is nothing to go on with")
         left = batch.lag_left_records
@@ -180,23 +182,23 @@ class CatchUpOperator(TriggerDagRunOperator):
         super().execute(context)
 
 
-def _plan(pipeline: "PipelineConfig", order: Order) -> "Batch | None":
+def _plan(pipeline: "PipelineConfig", asked: Request) -> "Batch | None":
     from batchledger.lifecycle import plans
     from batchledger.lifecycle.at_work import hand_on
     from batchledger.wiring import build_platform
 
     platform = build_platform(pipeline)
     batch: Batch | None
-    match order:
-        case CatchUp(max_records, decision):
-            batch = _plan_live(platform, max_records, decision)
-        case Republish(replay, decision, key):
-            batch = plans.plan_replay(platform, replay, _run(), decision, key)
-        case Rehearse():
-            _rehearse(pipeline, platform, order)
+    match asked.order:
+        case CatchUp(max_records):
+            batch = _plan_live(platform, max_records, asked.decision)
+        case Retake(batch_id):
+            batch = plans.retake(platform, batch_id, _run(), asked.by)
+        case replay if asked.is_dry_run:
+            _rehearse(pipeline, platform, replay, asked.by)
             return None
-        case Retake(batch_id, decision):
-            batch = plans.retake(platform, batch_id, _run(), decision)
+        case replay:
+            batch = plans.plan_replay(platform, replay, _run(), asked.by, asked.key)
     if batch is not None:
         # The stage step may have to wait for a slot.
         hand_on(platform, batch.batch_id, _run())
@@ -220,12 +222,12 @@ def _plan_live(platform: "Platform", max_records: int | None, decision: "Decisio
     return found
 
 
-def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse) -> None:
+def _rehearse(pipeline: "PipelineConfig", platform: "Platform", replay: "Replay", decision: "Decision") -> None:
     """Write what a replay would change to the log, and end the task; return when there is nothing to publish again."""
     from batchledger.lifecycle.dry_run import describe_dry_run, dry_run_replay
     from batchledger.wiring import choose_stage_step
 
-    found = dry_run_replay(platform, order.replay, _run(), order.decision, choose_stage_step(pipeline))
+    found = dry_run_replay(platform, replay, _run(), decision, choose_stage_step(pipeline))
     if found is None:
         return
     for line in describe_dry_run(found, platform.decisions.load_balances(found.batch.batch_id)):
@@ -235,10 +237,10 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", order: Rehearse)
     raise AirflowSkipException(f"{pipeline.name}: a dry run, nothing was published")
 
 
-def _read_order(pipeline: "PipelineConfig") -> Order:
+def _read_request(pipeline: "PipelineConfig") -> Request:
     """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed."""
     dag_run = _dag_run()
-    return read_order(dag_run.conf or {}, _read_facts(dag_run), pipeline.source.topics)
+    return read_request(dag_run.conf or {}, _read_facts(dag_run), pipeline.source.topics)
 
 
 def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
@@ -263,12 +265,12 @@ def _run() -> str:
 
 
 @contextmanager
-def _in_airflow_terms(order: Order | None = None) -> Iterator[None]:
+def _in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
     """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well."""
     try:
         yield
     except BatchledgerError as error:
-        if isinstance(error, AtWorkError) and isinstance(order, CatchUp) and order.max_records is None:
+        if isinstance(error, AtWorkError) and asked is not None and asked.is_catching_up:
             raise AirflowSkipException(str(error)) from error
         if error.retryable:
             raise

@@ -26,23 +26,21 @@ from batchledger.interfaces.page import airflow_runs, approval
 from batchledger.interfaces.page.access import may_act
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
 from batchledger.interfaces.page.approval import Approval
-from batchledger.interfaces.page.forms import BY_RUN, REHEARSED_BY_RUN, Fields, read_batch, read_decision, read_run
+from batchledger.interfaces.page.forms import Fields, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
-from batchledger.interfaces.trigger_form import Rehearse, RunFacts, read_order
-from batchledger.lifecycle.decisions import rehearse
+from batchledger.lifecycle import decisions
+from batchledger.lifecycle.orders import AtOnce, Retake
 from batchledger.lifecycle.plans import require_possible
-from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Decided, Decision, DecisionKind, Lane
+from batchledger.model.batch import Decided, Decision, DecisionKind
 from batchledger.model.errors import BatchledgerError, DecisionRefusedError, ServiceUnavailableError
-from batchledger.model.offsets import count_offsets
+from batchledger.planning.replay import Quarantined, Replay
 from batchledger.wiring import build_platform, ledger_dsn
 
 logger = logging.getLogger(__name__)
 
 BODY_BYTES = 200_000
-OF_BATCH = (DecisionKind.ACCEPT, DecisionKind.DISCARD, DecisionKind.RETRY)
 # How a run of Airflow ends.
 OVER = ("success", "failed")
 CHANGES_SHOWN = 50
@@ -103,7 +101,7 @@ Form = Annotated[Fields, Depends(read_fields)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _Asked:
     """Somebody's order about a pipeline; ``name`` is the one that the ledger keeps."""
 
     config: PipelineConfig
@@ -111,6 +109,11 @@ class _Order:
     user_id: str
     name: str
     fields: Fields
+
+    @property
+    def order(self) -> Replay | Retake | AtOnce:
+        """What was asked for. Raises ConfigurationError."""
+        return read_order(self.kind, self.fields)
 
     @property
     def decision(self) -> Decision:
@@ -163,13 +166,13 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
     """Show what an order would change, and how to give it."""
 
     def answer() -> HTMLResponse:
-        order = _Order(load(dag_id), _known(kind), user.get_id(), user.get_name(), fields)
-        if kind not in REHEARSED_BY_RUN:
-            return _show_effect(request, order, _rehearse(order))
-        order.require_reason()
-        asked = read_run(kind, fields, order.config.source.topics, dry_run=True)
-        _require_possible(order, asked)
-        return _show_dry_run(request, order, airflow_runs.trigger(request, dag_id, asked))
+        asked = _Asked(load(dag_id), _known(kind), user.get_id(), user.get_name(), fields)
+        order = asked.order
+        if not isinstance(order, Replay):
+            return _show_effect(request, asked, decisions.explain(build_platform(asked.config), order, asked.decision))
+        run = write_run(order, asked.decision.reason, asked.config.source.topics, is_dry_run=True)
+        require_possible(build_platform(asked.config), order)
+        return _show_dry_run(request, asked, airflow_runs.trigger(request, dag_id, run))
 
     return await _told(request, answer)
 
@@ -178,22 +181,24 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
     """Do what was shown, if it would still change the same."""
 
     def answer() -> HTMLResponse:
-        order, shown = _read_shown(load(dag_id), user, fields)
+        asked, shown = _read_shown(load(dag_id), user, fields)
         if shown.kind is not kind:
             raise DecisionRefusedError("something else was shown; nothing was changed.")
-        if kind in REHEARSED_BY_RUN:
+        topics, order = asked.config.source.topics, asked.order
+        if isinstance(order, Replay):
             rehearsed = fields.get("run", "")
-            asked = _ask_for_the_same(order, rehearsed, shown)
-            return _start(request, order, asked, f"{rehearsed}__{kind}")
-        now = _rehearse(order)
+            run = write_run(_find_the_same(asked, rehearsed, shown), asked.decision.reason, topics)
+            return _start(request, asked, run, f"{rehearsed}__{kind}")
+        platform = build_platform(asked.config)
+        now = decisions.explain(platform, order, asked.decision)
         if approval.digest(_effect(now)) != shown.effect:
-            return _show_effect(request, order, now, has_changed=True)
-        if kind in BY_RUN:
-            asked = read_run(kind, order.fields, order.config.source.topics, dry_run=False)
-            return _start(request, order, asked, f"{kind}__{read_batch(order.fields)}__{shown.effect[:8]}")
-        decided = _decide(order, build_platform(order.config))
+            return _show_effect(request, asked, now, has_changed=True)
+        if isinstance(order, Retake):
+            run = write_run(order, asked.decision.reason, topics)
+            return _start(request, asked, run, f"{kind}__{order.batch_id}__{shown.effect[:8]}")
+        decided = decisions.carry_out(platform, order, asked.decision)
         request.app.state.lookout.expire(dag_id)
-        return show(request, "done.html.j2", config=order.config, kind=kind, decided=decided)
+        return show(request, "done.html.j2", config=asked.config, kind=kind, decided=decided)
 
     return await _told(request, answer)
 
@@ -204,10 +209,10 @@ async def follow_dry_run(
     """Show how far a dry run is, and in the end what it has found."""
 
     def answer() -> HTMLResponse:
-        order, shown = _read_shown(load(dag_id), user, fields)
+        asked, shown = _read_shown(load(dag_id), user, fields)
         if approval.digest(run_id) != shown.effect:
             raise DecisionRefusedError("another dry run was asked for.")
-        return _show_dry_run(request, order, run_id)
+        return _show_dry_run(request, asked, run_id)
 
     return await _told(request, answer)
 
@@ -236,60 +241,22 @@ async def _told(request: Request, answer: Callable[[], HTMLResponse]) -> HTMLRes
     return await anyio.to_thread.run_sync(tell, limiter=request.app.state.orders)
 
 
-def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Order, Approval]:
-    """Return the order that was shown to the user, and what was signed. Raises DecisionRefusedError."""
+def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Asked, Approval]:
+    """Return what was shown to the user, and what was signed. Raises DecisionRefusedError."""
     shown = approval.read(fields.get("approval", ""), _secret(), user.get_id(), config.name)
-    return _Order(config, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
+    return _Asked(config, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
 
 
-def _rehearse(order: _Order) -> Decided:
-    return _decide(order, rehearse(build_platform(order.config)))
-
-
-def _decide(order: _Order, platform: Platform) -> Decided:
-    """Carry an order out; with a platform that rehearses nothing is changed."""
-    decide = read_decision(order.kind, order.fields)
-    if order.kind in OF_BATCH:
-        batch = platform.ledger.load_batch(read_batch(order.fields))
-        if batch.pipeline != order.config.name:
-            raise DecisionRefusedError(f"{order.config.name} has no batch {batch.batch_id}; nothing was changed.")
-    return decide(platform, order.decision)
-
-
-def _require_possible(order: _Order, asked: Mapping[str, Any]) -> None:
-    """Raise at once what would fail the dry run's first task, as far as that needs no record of Kafka."""
-    config = order.config
-    run = read_order(asked, RunFacts("asked for on the page"), config.source.topics)
-    if isinstance(run, Rehearse):
-        require_possible(build_platform(config), run.replay)
-
-
-def _explain(order: _Order, decided: Decided) -> list[str]:
-    """Return in sentences what an order comes to that would change something."""
-    if order.kind not in OF_BATCH:
-        return [as_sentence(decided.warning)] if decided.warning else []
-    history = load_batch_history(ledger_dsn(order.config), read_batch(order.fields))
-    batch, offsets = history.batch, count_offsets(history.batch.ranges)
-    rows = sum(each.accepted or 0 for each in history.ranges)
-    failed = ", ".join(each.name for each in history.checks if each.blocks)
-    match order.kind:
-        case DecisionKind.ACCEPT:
-            moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
-            told = f" Checks that have failed: {failed}." if failed else ""
-            return [f"{rows:,} rows become visible in {order.config.sink.target}{moves}.{told}"]
-        case DecisionKind.DISCARD if batch.lane is Lane.LIVE:
-            return [f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."]
-        case DecisionKind.DISCARD:
-            return ["Nothing of it becomes visible; the target stays as it is."]
-        case _:
-            return [f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."]
-
-
-def _start(request: Request, order: _Order, asked: Mapping[str, Any], run_id: str) -> HTMLResponse:
+def _start(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: str) -> HTMLResponse:
     """Start the run that does it, once, however often it is asked for, and show how far it is."""
-    run_id = airflow_runs.trigger(request, order.config.name, asked, run_id)
-    logger.warning("%s of %s by %s: run %s", order.kind, order.config.name, order.name, run_id)
-    return _show_progress(request, order.config, run_id)
+    run_id = airflow_runs.trigger(request, asked.config.name, run, run_id)
+    logger.warning("%s of %s by %s: run %s", asked.kind, asked.config.name, asked.name, run_id)
+    return _show_progress(request, asked.config, run_id)
+
+
+def _sentences(decided: Decided) -> list[str]:
+    warning = [as_sentence(decided.warning)] if decided.warning and decided.is_new and decided.record else []
+    return [*decided.means, *warning]
 
 
 def _effect(decided: Decided) -> Any:
@@ -301,57 +268,58 @@ def _changes(decided: Decided) -> list[tuple[str, str, str]]:
     return list(list_changes(decided.record)) if decided.record else []
 
 
-def _show_effect(request: Request, order: _Order, decided: Decided, *, has_changed: bool = False) -> HTMLResponse:
+def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_changed: bool = False) -> HTMLResponse:
     return show(
         request,
         "effect.html.j2",
-        config=order.config,
-        kind=order.kind,
-        title=TITLES[order.kind],
+        config=asked.config,
+        kind=asked.kind,
+        title=TITLES[asked.kind],
         decided=decided,
         changes=_changes(decided),
         changes_shown=CHANGES_SHOWN,
-        means=_explain(order, decided) if decided.is_new and decided.record else [],
+        means=_sentences(decided),
         has_changed=has_changed,
-        approval=order.approve(_effect(decided)),
+        approval=asked.approve(_effect(decided)),
     )
 
 
-def _show_dry_run(request: Request, order: _Order, run_id: str) -> HTMLResponse:
+def _show_dry_run(request: Request, asked: _Asked, run_id: str) -> HTMLResponse:
     """Show what a dry run has found; while it goes on, or cannot be looked at, that it does."""
-    seen = _look_at_run(order.config, run_id)
+    seen = _look_at_run(asked.config, run_id)
     found = seen.history.dry_run if seen.history else None
     return show(
         request,
         "dry_run.html.j2",
-        config=order.config,
-        kind=order.kind,
-        title=TITLES[order.kind],
+        config=asked.config,
+        kind=asked.kind,
+        title=TITLES[asked.kind],
         run_id=run_id,
         seen=seen,
         found=found,
         is_over=found is not None or seen.is_over,
         # Signed anew each time, so that the hour counts from what was found.
-        approval=order.approve(run_id),
+        approval=asked.approve(run_id),
     )
 
 
-def _ask_for_the_same(order: _Order, run_id: str, shown: Approval) -> dict[str, Any]:
-    """Return what a run is to be asked for that publishes what a dry run has compared: exactly its offsets.
+def _find_the_same(asked: _Asked, run_id: str, shown: Approval) -> Replay:
+    """Return the replay of what a dry run has compared: exactly its offsets.
 
-    Not what the form says: a window may hold more by now, and so may ranges of a quarantine. Raises
-    DecisionRefusedError unless that dry run came to its end, and nothing spoke against publishing.
+    Not what the form says: a window may hold more by now, and so may ranges of a quarantine. What was gone is asked for
+    again, so that the ledger keeps that it was left out. Raises DecisionRefusedError unless that dry run came to its
+    end, and nothing spoke against publishing.
     """
-    history = _look_at_run(order.config, run_id).history
+    history = _look_at_run(asked.config, run_id).history
     found = history.dry_run if history else None
     if approval.digest(run_id) != shown.effect or history is None or found is None:
         raise DecisionRefusedError("no dry run of this has come to its end; have it shown first. Nothing was changed.")
     if found.objections:
         raise DecisionRefusedError(f"it would not be published: {'; '.join(found.objections)}. Nothing was changed.")
-    same = {"reason": order.fields["reason"], "ranges": "\n".join(map(str, (*history.batch.ranges, *found.expired)))}
-    # What was gone is asked for again, so that the ledger keeps that it was left out.
-    allowed = {"allow_expired": "yes"} if found.expired else {}
-    return read_run(order.kind, {**same, **allowed}, order.config.source.topics, dry_run=False)
+    ranges = (*history.batch.ranges, *found.expired)
+    if asked.kind is DecisionKind.QUARANTINE_REPLAY:
+        return Replay(Quarantined(ranges))
+    return Replay(ranges, allow_expired=bool(found.expired))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,125 +1,49 @@
-"""What somebody asks for in a form, read once: either a decision that is carried out here, or the fields of a run.
-
-Both are refused by the name of the field. Neither touches anything.
-"""
+"""What somebody asks for in a form, read into the order that it is, or refused by the name of the field. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from batchledger.interfaces.notation import parse_moment, parse_target
-from batchledger.interfaces.trigger_form import Action, Field, RunFacts, read_order
-from batchledger.lifecycle import decisions
-from batchledger.lifecycle.ownership import load_batch
-from batchledger.lifecycle.platform import Platform
-from batchledger.model import effects
-from batchledger.model.batch import Decided, Decision, DecisionKind, DecisionRecord
+from batchledger.interfaces.trigger_form import RunFacts, read_request, write_request
+from batchledger.lifecycle.orders import (
+    Accept,
+    AcceptLoss,
+    AtOnce,
+    Discard,
+    DropQuarantined,
+    Pause,
+    Resume,
+    Retake,
+    Skip,
+)
+from batchledger.model.batch import DecisionKind
 from batchledger.model.errors import ConfigurationError
-from batchledger.model.offsets import OffsetRange, merge_ranges
-from batchledger.model.refusals import never_published
+from batchledger.model.offsets import OffsetRange
+from batchledger.planning.replay import Quarantined, Replay, Window
 from batchledger.planning.rewind import Rewind
 
 Fields = Mapping[str, str]
-Decide = Callable[[Platform, Decision], Decided]
-
-# Carried out by a run of the pipeline's DAG, because Spark has to read.
-BY_RUN = (DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY)
-# Shown first by a run that stages, audits and compares, and publishes nothing.
-REHEARSED_BY_RUN = (DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY)
 
 
-def read_decision(kind: DecisionKind, fields: Fields) -> Decide:
-    """Return what carries the decision out; with a platform of ``decisions.rehearse`` it only shows what changes.
-
-    Raises ConfigurationError.
-    """
+def read_order(kind: DecisionKind, fields: Fields) -> Replay | Retake | AtOnce:
+    """Return the order that a form of that kind is. Raises ConfigurationError."""
     if kind not in _READERS:
-        raise ConfigurationError(f"{kind} is not decided here", subject="kind")
+        raise ConfigurationError(f"{kind} is not ordered here", subject="kind")
     return _READERS[kind](fields)
 
 
-def read_run(kind: DecisionKind, fields: Fields, topics: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
-    """Return the configuration of a run of the pipeline's DAG that does what is asked; it has passed ``trigger_form``.
+def write_run(
+    order: Replay | Retake, reason: str, topics: Sequence[str], *, is_dry_run: bool = False
+) -> dict[str, Any]:
+    """Return the configuration of a run that does it, which its first task will not refuse.
 
     Raises ConfigurationError.
     """
-    run: dict[str, Any] = {Field.REASON: fields.get("reason", "")}
-    match kind:
-        case DecisionKind.RETRY:
-            run |= {Field.ACTION: Action.RETRY_BATCH, Field.BATCH_ID: read_batch(fields)}
-        case DecisionKind.QUARANTINE_REPLAY:
-            run |= {Field.ACTION: Action.REPLAY_QUARANTINE, Field.RANGES: _lines(fields, "ranges")}
-        case DecisionKind.REPLAY if ranges := _lines(fields, "ranges"):
-            if _has_window(fields):
-                raise ConfigurationError("name a window of time or ranges, not both", subject="ranges")
-            run |= {Field.ACTION: Action.REPLAY_RANGES, Field.RANGES: ranges}
-        case DecisionKind.REPLAY:
-            if not _has_window(fields):
-                raise ConfigurationError("name what to publish again: a window of time, or ranges", subject="ranges")
-            run |= {
-                Field.ACTION: Action.REPLAY_WINDOW,
-                Field.WINDOW_SINCE: _read_moment(fields, "since"),
-                Field.WINDOW_UNTIL: _read_moment(fields, "until"),
-            }
-        case _:
-            raise ConfigurationError(f"{kind} is not done by a run", subject="kind")
-    if kind is DecisionKind.REPLAY and "allow_expired" in fields:
-        run[Field.ALLOW_EXPIRED] = True
-    if dry_run:
-        run[Field.DRY_RUN] = True
-    read_order(run, RunFacts("asked for on the page"), topics)
-    return {str(name): value.value if isinstance(value, Action) else value for name, value in run.items()}
-
-
-def _about_batch(decide: Callable[[Platform, int, Decision], Decided]) -> Callable[[Fields], Decide]:
-    def read(fields: Fields) -> Decide:
-        batch_id = read_batch(fields)
-        return lambda platform, decision: decide(platform, batch_id, decision)
-
-    return read
-
-
-def _about_loss(
-    decide: Callable[[Platform, Sequence[OffsetRange], Decision, int | None], Decided],
-) -> Callable[[Fields], Decide]:
-    def read(fields: Fields) -> Decide:
-        ranges = _read_ranges(fields)
-        discard = read_batch(fields, "discard_batch") if fields.get("discard_batch", "").strip() else None
-        return lambda platform, decision: decide(platform, ranges, decision, discard)
-
-    return read
-
-
-def _about_position(fields: Fields) -> Decide:
-    asked = _read_rewind(fields)
-    return lambda platform, decision: decisions.rewind(platform, asked, decision)
-
-
-def _about_quarantine(fields: Fields) -> Decide:
-    ranges = _read_ranges(fields)
-    return lambda platform, decision: _drop(platform, ranges, decision)
-
-
-def _retake(platform: Platform, batch_id: int, decision: Decision) -> Decided:
-    batch = load_batch(platform, batch_id)
-    if batch.is_dry_run:
-        raise never_published(batch)
-    return platform.decisions.retake(batch_id, "a run of its own", decision)
-
-
-def _drop(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
-    """Remove what of the ranges is in quarantine; it is looked at once more by the statement that removes it."""
-    name = platform.rules.name
-    found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
-    if not found or (platform.decisions.is_kept and not platform.ledger.drop_quarantined(name, found, decision)):
-        return Decided(None, is_new=False)
-    effect = effects.dropping(found)
-    record = DecisionRecord(
-        0, DecisionKind.QUARANTINE_DROP, name, None, decision.decided_by, decision.reason, datetime.now(UTC),
-        effect.before, effect.after,
-    )  # fmt: skip
-    return Decided(record)
+    configuration = write_request(order, reason, is_dry_run=is_dry_run)
+    read_request(configuration, RunFacts("asked for on the page"), topics)
+    return configuration
 
 
 def read_batch(fields: Fields, name: str = "batch") -> int:
@@ -130,14 +54,36 @@ def read_batch(fields: Fields, name: str = "batch") -> int:
     return int(text)
 
 
-def _read_ranges(fields: Fields) -> list[OffsetRange]:
+def _read_ranges(fields: Fields) -> tuple[OffsetRange, ...]:
     lines = _lines(fields, "ranges")
     if not lines:
         raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", subject="ranges")
     try:
-        return [OffsetRange.parse(line) for line in lines]
+        return tuple(OffsetRange.parse(line) for line in lines)
     except ValueError as error:
         raise ConfigurationError(f"ranges: {error}", subject="ranges") from error
+
+
+def _read_discarded(fields: Fields) -> int | None:
+    return read_batch(fields, "discard_batch") if fields.get("discard_batch", "").strip() else None
+
+
+def _read_replay(fields: Fields) -> Replay:
+    has_window = any(fields.get(name, "").strip() for name in ("since", "until"))
+    has_ranges = bool(_lines(fields, "ranges"))
+    if has_window and has_ranges:
+        raise ConfigurationError("name a window of time or ranges, not both", subject="ranges")
+    if not has_window and not has_ranges:
+        raise ConfigurationError("name what to publish again: a window of time, or ranges", subject="ranges")
+    return Replay(_read_window(fields) if has_window else _read_ranges(fields), "allow_expired" in fields)
+
+
+def _read_window(fields: Fields) -> Window:
+    since, until = _read_moment(fields, "since"), _read_moment(fields, "until")
+    try:
+        return Window(since, until)
+    except ValueError as error:
+        raise ConfigurationError(f"until: {error}", subject="until") from error
 
 
 def _read_rewind(fields: Fields) -> Rewind:
@@ -148,13 +94,9 @@ def _read_rewind(fields: Fields) -> Rewind:
     return Rewind(target, "truncate" in fields, "allow_expired" in fields)
 
 
-def _has_window(fields: Fields) -> bool:
-    return any(fields.get(name, "").strip() for name in ("since", "until"))
-
-
-def _read_moment(fields: Fields, name: str) -> str:
+def _read_moment(fields: Fields, name: str) -> datetime:
     try:
-        return parse_moment(fields.get(name, "").strip()).isoformat()
+        return parse_moment(fields.get(name, "").strip())
     except ValueError as error:
         raise ConfigurationError(f"{name}: {error}", subject=name) from error
 
@@ -163,14 +105,16 @@ def _lines(fields: Fields, name: str) -> list[str]:
     return [line.strip() for line in fields.get(name, "").splitlines() if line.strip()]
 
 
-_READERS: Mapping[DecisionKind, Callable[[Fields], Decide]] = {
-    DecisionKind.ACCEPT: _about_batch(decisions.accept),
-    DecisionKind.DISCARD: _about_batch(decisions.discard),
-    DecisionKind.RETRY: _about_batch(_retake),
-    DecisionKind.ACCEPT_LOSS: _about_loss(decisions.accept_loss),
-    DecisionKind.SKIP: _about_loss(decisions.skip),
-    DecisionKind.REWIND: _about_position,
-    DecisionKind.PAUSE: lambda _: decisions.pause,
-    DecisionKind.RESUME: lambda _: decisions.resume,
-    DecisionKind.QUARANTINE_DROP: _about_quarantine,
+_READERS: Mapping[DecisionKind, Callable[[Fields], Replay | Retake | AtOnce]] = {
+    DecisionKind.REPLAY: _read_replay,
+    DecisionKind.QUARANTINE_REPLAY: lambda fields: Replay(Quarantined(_read_ranges(fields))),
+    DecisionKind.RETRY: lambda fields: Retake(read_batch(fields)),
+    DecisionKind.ACCEPT: lambda fields: Accept(read_batch(fields)),
+    DecisionKind.DISCARD: lambda fields: Discard(read_batch(fields)),
+    DecisionKind.ACCEPT_LOSS: lambda fields: AcceptLoss(_read_ranges(fields), _read_discarded(fields)),
+    DecisionKind.SKIP: lambda fields: Skip(_read_ranges(fields), _read_discarded(fields)),
+    DecisionKind.REWIND: _read_rewind,
+    DecisionKind.PAUSE: lambda _: Pause(),
+    DecisionKind.RESUME: lambda _: Resume(),
+    DecisionKind.QUARANTINE_DROP: lambda fields: DropQuarantined(_read_ranges(fields)),
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import psycopg
 
-from batchledger.adapters.postgres.database import read_ranges, read_statement
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
@@ -26,6 +26,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     lock_pipeline,
     read_positions,
     read_target,
+    require_none_committing,
     store_balances,
 )
 from batchledger.adapters.postgres.ledger.schema import transaction
@@ -43,7 +44,7 @@ from batchledger.model.batch import (
     Target,
 )
 from batchledger.model.effects import Effect
-from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges, single_offset
 from batchledger.model.refusals import (
     adopted_by_another,
     closed,
@@ -263,6 +264,19 @@ class PostgresDecisions:
             cursor.execute("update batchledger.pipeline set pause_id = null where name = %s", [pipeline])
             effect = effects.pausing(is_paused=False)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.RESUME, decision, effect))
+
+    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
+        """See the port."""
+        with self._decide(f"drop records from the quarantine of {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            require_none_committing(cursor, pipeline)
+            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
+            cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
+            dropped = merge_ranges(single_offset(*place) for place in cursor)
+            if not dropped:
+                return Decided(None, is_new=False)
+            effect = effects.dropping(dropped)
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, effect))
 
     @contextmanager
     def _decide(self, action: str) -> Iterator[Cursor]:

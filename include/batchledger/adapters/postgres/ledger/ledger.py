@@ -37,7 +37,6 @@ from batchledger.adapters.postgres.ledger.rows import (
     load_quarantine_contents,
     lock_pipeline,
     read_positions,
-    require_none_committing,
     store_balances,
 )
 from batchledger.adapters.postgres.ledger.schema import transaction
@@ -58,8 +57,8 @@ from batchledger.model.batch import (
     state_after_audit,
 )
 from batchledger.model.checks import CheckResult
-from batchledger.model.effects import dropping, leaving_out
-from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges, single_offset
+from batchledger.model.effects import leaving_out
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
 from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
@@ -204,18 +203,6 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"summarise the quarantine of {pipeline}") as cursor:
             return load_quarantine_contents(cursor, [pipeline]).get(pipeline, NOTHING)
-
-    def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> int:
-        """See the port."""
-        with transaction(self.dsn, f"drop records from the quarantine of {pipeline}") as cursor:
-            lock_pipeline(cursor, pipeline)
-            require_none_committing(cursor, pipeline)
-            parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
-            cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
-            dropped = merge_ranges(single_offset(*place) for place in cursor)
-            if dropped:
-                insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, dropping(dropped))
-            return count_offsets(dropped)
 
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
         """See the port."""

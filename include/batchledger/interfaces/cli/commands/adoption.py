@@ -5,11 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline, read_pipeline_file
-from batchledger.interfaces.cli.command_line import AsJson, user
-from batchledger.interfaces.cli.commands.decisions import DryRun, Reason
+from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, give
 from batchledger.interfaces.cli.display.decisions import decided_as_json, show_decided
 from batchledger.interfaces.cli.printing import print_json, standard_error
-from batchledger.model.batch import Decided, Decision, DecisionKind
+from batchledger.lifecycle.orders import AdoptTarget
+from batchledger.model.batch import Decided, DecisionKind
 from batchledger.model.errors import BatchledgerError
 
 
@@ -57,15 +58,9 @@ def _adopt_all(reason: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _adopt(config: PipelineConfig, reason: str, dry_run: bool) -> Decided:
-    from functools import partial
+    from batchledger.wiring import build_platform
 
-    from batchledger.lifecycle import decisions
-    from batchledger.wiring import build_platform, verify_pipeline
-
-    platform = build_platform(config)
-    if platform.decisions.find_target(config.name) is None:
+    if build_platform(config).decisions.find_target(config.name) is None:
         # A pipeline that has published nothing takes its first target without being asked.
         return Decided(None, is_new=False)
-    if dry_run:
-        platform = decisions.rehearse(platform)
-    return decisions.adopt_target(platform, partial(verify_pipeline, config), Decision(user(), reason))
+    return give(config, AdoptTarget(), reason, dry_run=dry_run)

@@ -1,18 +1,15 @@
 """What a person decides, on the command line: each needs a reason, and ``--dry-run`` shows what it would change."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range, parse_target, user
 from batchledger.interfaces.cli.display.decisions import show_decided
-from batchledger.model.batch import Decided, Decision, DecisionKind
+from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Pause, Resume, Skip
+from batchledger.model.batch import Decided, Decision
 from batchledger.planning.rewind import Rewind
-
-if TYPE_CHECKING:
-    from batchledger.lifecycle.platform import Platform
 
 Reason = Annotated[str, typer.Option(help="Why; recorded with your name.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
@@ -51,16 +48,8 @@ def rewind(
 
     A topic replaces nothing: its readers see once more what is read again; how much that is, it says first.
     """
-    from batchledger.lifecycle import decisions
-
-    asked = Rewind(parse_target(to), truncate, allow_expired)
-    _carry_out(
-        load_pipeline(pipeline),
-        DecisionKind.REWIND,
-        lambda platform: decisions.rewind(platform, asked, Decision(user(), reason)),
-        dry_run,
-        as_json,
-    )
+    order = Rewind(parse_target(to), truncate, allow_expired)
+    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
 
 def skip(
@@ -73,16 +62,8 @@ def skip(
     as_json: AsJson = False,
 ) -> None:
     """Go on without offsets that could be read. Moves only their partitions, and is recorded."""
-    from batchledger.lifecycle import decisions
-
-    given_up = [parse_range(each) for each in ranges]
-    _carry_out(
-        load_pipeline(pipeline),
-        DecisionKind.SKIP,
-        lambda platform: decisions.skip(platform, given_up, Decision(user(), reason), discard_batch),
-        dry_run,
-        as_json,
-    )
+    order = Skip(tuple(parse_range(each) for each in ranges), discard_batch)
+    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
 
 def accept_loss(
@@ -95,16 +76,8 @@ def accept_loss(
     as_json: AsJson = False,
 ) -> None:
     """Go on without offsets that Kafka removed before they were read. Moves only their partitions, and is recorded."""
-    from batchledger.lifecycle import decisions
-
-    lost = [parse_range(each) for each in ranges]
-    _carry_out(
-        load_pipeline(pipeline),
-        DecisionKind.ACCEPT_LOSS,
-        lambda platform: decisions.accept_loss(platform, lost, Decision(user(), reason), discard_batch),
-        dry_run,
-        as_json,
-    )
+    order = AcceptLoss(tuple(parse_range(each) for each in ranges), discard_batch)
+    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
 
 def accept(
@@ -116,15 +89,7 @@ def accept(
     as_json: AsJson = False,
 ) -> None:
     """Publish a blocked batch as it is staged; what nobody has explained is recorded as an accepted loss."""
-    from batchledger.lifecycle import decisions
-
-    _carry_out(
-        _find_pipeline(batch_id, connection),
-        DecisionKind.ACCEPT,
-        lambda platform: decisions.accept(platform, batch_id, Decision(user(), reason)),
-        dry_run,
-        as_json,
-    )
+    _give(_find_pipeline(batch_id, connection), Accept(batch_id), reason, dry_run, as_json)
 
 
 def discard(
@@ -136,52 +101,31 @@ def discard(
     as_json: AsJson = False,
 ) -> None:
     """Close a batch that is not published. The next run plans its offsets again; a replay is over."""
-    from batchledger.lifecycle import decisions
-
-    _carry_out(
-        _find_pipeline(batch_id, connection),
-        DecisionKind.DISCARD,
-        lambda platform: decisions.discard(platform, batch_id, Decision(user(), reason)),
-        dry_run,
-        as_json,
-    )
+    _give(_find_pipeline(batch_id, connection), Discard(batch_id), reason, dry_run, as_json)
 
 
 def pause(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Plan nothing new, whoever asks, until `resume`. What is being worked on may be finished."""
-    from batchledger.lifecycle import decisions
-
-    _carry_out(
-        load_pipeline(pipeline),
-        DecisionKind.PAUSE,
-        lambda platform: decisions.pause(platform, Decision(user(), reason)),
-        dry_run,
-        as_json,
-    )
+    _give(load_pipeline(pipeline), Pause(), reason, dry_run, as_json)
 
 
 def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """End a pause."""
-    from batchledger.lifecycle import decisions
-
-    _carry_out(
-        load_pipeline(pipeline),
-        DecisionKind.RESUME,
-        lambda platform: decisions.resume(platform, Decision(user(), reason)),
-        dry_run,
-        as_json,
-    )
+    _give(load_pipeline(pipeline), Resume(), reason, dry_run, as_json)
 
 
-def _carry_out(
-    config: PipelineConfig, kind: DecisionKind, decide: "Callable[[Platform], Decided]", dry_run: bool, as_json: bool
-) -> None:
-    from batchledger.lifecycle.decisions import rehearse
+def give(config: PipelineConfig, order: AtOnce, reason: str, *, dry_run: bool) -> Decided:
+    """Carry an order out, or only find out what it would change."""
+    from batchledger.lifecycle.decisions import carry_out, explain
     from batchledger.wiring import build_platform
 
-    platform = build_platform(config)
-    decided = decide(rehearse(platform) if dry_run else platform)
-    show_decided(config.name, kind, decided, dry_run=dry_run, as_json=as_json)
+    do = explain if dry_run else carry_out
+    return do(build_platform(config), order, Decision(user(), reason))
+
+
+def _give(config: PipelineConfig, order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:
+    decided = give(config, order, reason, dry_run=dry_run)
+    show_decided(config.name, order.kind, decided, dry_run=dry_run, as_json=as_json)
 
 
 def _find_pipeline(batch_id: int, connection: str) -> PipelineConfig:

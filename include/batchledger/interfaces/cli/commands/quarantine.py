@@ -1,19 +1,18 @@
 """``batchledger quarantine``: look at the records that could not be decoded, publish them again, or drop them."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from batchledger.config.pipeline_file import load_pipeline
 from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range, user
+from batchledger.interfaces.cli.commands.decisions import give
 from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
 from batchledger.interfaces.cli.display import quarantine as quarantine_display
+from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.model.batch import Decision, QuarantinedRecord
 from batchledger.model.offsets import OffsetRange, merge_ranges
 from batchledger.planning.replay import Quarantined, Replay, split_quarantined
-
-if TYPE_CHECKING:
-    from batchledger.ports import Ledger
 
 app = typer.Typer(help="Records that could not be decoded: list them, try them again, drop them.", no_args_is_help=True)
 
@@ -79,25 +78,21 @@ def drop_records(
     as_json: AsJson = False,
 ) -> None:
     """Remove records from quarantine for good. The balance keeps them, and the ledger who dropped them."""
-    found = _select(pipeline, ranges, everything)
-    selected = merge_ranges(each.range for each in found)
-    if not dry_run:
-        decision = Decision(user(), require_reason(reason))
-        dropped = _ledger(pipeline).drop_quarantined(pipeline, selected, decision)
-    else:
-        dropped = len(found)
-    quarantine_display.show_dropped(pipeline, selected, dropped, is_dry_run=dry_run, as_json=as_json)
+    order = DropQuarantined(_read_ranges(ranges, everything))
+    why = (reason or "a dry run") if dry_run else require_reason(reason)
+    decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
+    quarantine_display.show_dropped(pipeline, decided, is_dry_run=dry_run, as_json=as_json)
 
 
 def _select(pipeline: str, ranges: list[str] | None, everything: bool) -> list[QuarantinedRecord]:
     """Return what is in quarantine of what was named; it may be nothing."""
-    if everything == bool(ranges):
-        raise typer.BadParameter("name ranges, as 'quarantine list' shows them, or --all")
-    named: list[OffsetRange] | None = None if everything else [parse_range(each) for each in ranges or ()]
-    return list(_ledger(pipeline).find_quarantined(pipeline, named))
-
-
-def _ledger(pipeline: str) -> "Ledger":
     from batchledger.wiring import build_platform
 
-    return build_platform(load_pipeline(pipeline)).ledger
+    named = _read_ranges(ranges, everything)
+    return list(build_platform(load_pipeline(pipeline)).ledger.find_quarantined(pipeline, named))
+
+
+def _read_ranges(ranges: list[str] | None, everything: bool) -> tuple[OffsetRange, ...] | None:
+    if everything == bool(ranges):
+        raise typer.BadParameter("name ranges, as 'quarantine list' shows them, or --all")
+    return None if everything else tuple(parse_range(each) for each in ranges or ())

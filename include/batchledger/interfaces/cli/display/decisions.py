@@ -27,6 +27,8 @@ def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run
     else:
         would = "would change" if dry_run else "changed"
         print_out(_changes_table(f"{_subject(record, kind, dry_run)} {would}", record))
+        for each in decided.means:
+            print_out(Text(each))
         if decided.warning and dry_run:
             print_out(Text(as_sentence(decided.warning), "yellow"))
         print_out("Dry run: nothing was changed." if dry_run else _where_to_see(record))

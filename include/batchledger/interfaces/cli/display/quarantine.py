@@ -7,6 +7,7 @@ from rich.text import Text
 
 from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 from batchledger.interfaces.cli.printing import escape, new_table, print_json, print_out, range_as_json
+from batchledger.model.batch import Decided
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges
 
 
@@ -46,10 +47,11 @@ def show_replayed_records(pipeline: str, done: Sequence[BatchHistory], as_json: 
         print_out(f"[green]published[/] batch {batch_id} of {pipeline}: {counts}")
 
 
-def show_dropped(
-    pipeline: str, ranges: Sequence[OffsetRange], dropped: int, *, is_dry_run: bool, as_json: bool
-) -> None:
+def show_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool, as_json: bool) -> None:
     """Say which records are in quarantine no more, or would not be."""
+    before = (decided.record.before if decided.record else None) or {}
+    ranges = [OffsetRange.parse(each) for each in before.get("quarantined", ())]
+    dropped = count_offsets(ranges)
     if as_json:
         print_json({"dropped": dropped, "dry_run": is_dry_run, "ranges": [range_as_json(each) for each in ranges]})
     elif not dropped:
