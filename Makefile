@@ -7,7 +7,9 @@ JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
-.PHONY: help setup up down demo torture machine bench screenshots test browser lint
+PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
+
+.PHONY: help setup up down demo torture machine bench screenshots test proof browser lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -40,8 +42,11 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 screenshots: setup browser  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py
 
-test: browser lint setup  ## Check the code, then run every test against real services: WORKERS=3.
-	@$(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder $(TESTS)
+test: browser lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=3.
+	@$(PYTEST) -m 'not proof' $(TESTS)
+
+proof: browser setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow: WORKERS=3.
+	@$(PYTEST) -m proof $(TESTS)
 
 browser: $(STAMPS)/packages  ## Make sure of a Chromium for the tests; as root on Debian, install one.
 	@$(BIN)/python -m tests.browsers

@@ -115,6 +115,19 @@ settings.register_profile("no stopwatch", deadline=None)
 settings.load_profile("no stopwatch")
 
 
+PROOF = ("e2e", "faults", "integration")
+"""Folders that `make test` leaves to `make proof`, apart from tests that are marked ``always``."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what belongs to the proof: these folders, and the state machine where it needs a server."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        on_server = folder == "machine" and "warehouse_dsn" in getattr(item, "fixturenames", ())
+        if (folder in PROOF or on_server) and item.get_closest_marker("always") is None:
+            item.add_marker("proof")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End what runs, also of a worker that was killed or could not do it itself. Logs stay where a test failed."""

@@ -13,7 +13,6 @@ import sys
 import typer
 from rich.logging import RichHandler
 
-from batchledger.adapters.postgres.database import keep_connections
 from batchledger.interfaces.cli.commands import (
     adoption,
     alerts,
@@ -42,36 +41,34 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(alerts.app, name="alerts")
-app.add_typer(quarantine.app, name="quarantine")
-for _command in (
-    stack.up,
-    stack.down,
-    torture.torture,
-    replays.replay,
-    records.records,
-    docs.docs,
-    upkeep.audit,
-    upkeep.housekeeping,
-    decisions.rewind,
-    decisions.skip,
-    decisions.accept,
-    decisions.discard,
-    decisions.accept_loss,
-    adoption.adopt_target,
-    decisions.pause,
-    decisions.resume,
-    local.status,
-    batches.migrate,
-    samples.produce,
-    batches.plan,
-    batches.run,
-    batches.batches,
-    batches.batch,
-    batches.verify,
-    local.demo,
-):
-    app.command()(_command)
+_COMMANDS = {
+    "Run it": (batches.plan, batches.run, replays.replay, batches.migrate),
+    "Look": (local.status, batches.batches, batches.batch, records.records, batches.verify, upkeep.audit, docs.docs),
+    "Decide": (
+        decisions.accept,
+        decisions.discard,
+        decisions.skip,
+        decisions.accept_loss,
+        decisions.rewind,
+        decisions.pause,
+        decisions.resume,
+    ),
+    "Repair": (adoption.adopt_target, upkeep.housekeeping),
+    "Develop": (stack.up, stack.down, samples.produce, local.demo, torture.torture),
+}
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(alerts.app, name="alerts", rich_help_panel="Look")
+app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Repair")
+
+
+@app.callback()
+def _begin(context: typer.Context) -> None:
+    # Imported for a command, not for help.
+    from batchledger.adapters.postgres.database import keep_connections
+
+    context.with_resource(keep_connections())
 
 
 def main() -> None:
@@ -82,8 +79,7 @@ def main() -> None:
     try:
         _prepare_environment()
         _configure_logging()
-        with keep_connections():
-            app()
+        app()
     except BatchledgerError as error:
         style = "bold red" if error.exit_code else "bold"
         standard_error.print(f"[{style}]{type(error).__name__}:[/]", end=" ")

@@ -156,7 +156,7 @@ def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(
 
 @pytest.mark.usefixtures("airflow")
 def test_scheduler_imports_the_heavy_libraries_before_it_forks(services: TestServices) -> None:
-    assert "preloaded batchledger.upkeep" in services.home.log_file("scheduler").read_text()
+    assert "preloaded batchledger.interfaces.upkeep" in services.home.log_file("scheduler").read_text()
 
 
 def test_no_secret_reaches_the_task_logs_or_the_ledger(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ROOT, SERVICES
@@ -52,6 +53,7 @@ def test_a_whole_run_from_nothing_prints_one_json_document_and_nothing_else(work
     pipeline.assert_exact()
 
 
+@pytest.mark.always
 def test_a_pipeline_can_be_fed_planned_run_listed_and_proved_without_airflow(workplace: Workplace) -> None:
     pipeline = workplace.create(limits={"max_records": 60, "target_duration": "30s"})
     assert ask("produce", pipeline.name, "--records", "100", "--partitions", "2")["sent"] == 100

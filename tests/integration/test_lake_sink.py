@@ -26,6 +26,7 @@ AT_MOST_TEN = {
 ANA = Decision("ana@host", "the schema was wrong")
 
 
+@pytest.mark.always
 def test_every_record_is_in_the_table_once_and_the_second_run_has_nothing_to_do(workplace: Workplace) -> None:
     pipeline = workplace.create(
         into="lake", partitions=3, limits={"max_records": 600}, sink={"partition_by": ["day(_timestamp)"]}

@@ -39,6 +39,7 @@ from tests.fakes.crash import Interrupt
 from tests.support import Workplace
 
 
+@pytest.mark.always
 def test_every_record_is_visible_once_and_the_second_run_has_nothing_to_do(workplace: Workplace) -> None:
     pipeline = workplace.create(partitions=3)
     pipeline.send(1000, partitions=3)
@@ -76,6 +77,7 @@ def test_rows_carry_their_coordinates_and_the_batch_that_published_them(workplac
     assert rows == expected
 
 
+@pytest.mark.always
 def test_poison_records_are_quarantined_whole_while_the_balance_closes(workplace: Workplace) -> None:
     """S46, S117, S119."""
     pipeline = workplace.create(quarantine={"max_share": 1})

@@ -14,10 +14,11 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from batchledger.adapters.kafka.requests import Isolation
-from batchledger.local.samples import admin, guarantees, producer
+from batchledger.local.samples import admin, delivery, producer
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.local.samples.delivery import Deliveries, deliver, find_settled_end
 from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
-from batchledger.local.samples.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
+from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import Fed, SampleRecord, choose_partition, feed, produce
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ServiceUnavailableError, SetupError
@@ -221,7 +222,7 @@ def test_lost_acknowledgement_doubles_the_record_of_a_plain_producer_only(
 def test_lost_request_is_a_lost_record_that_a_producer_without_acknowledgements_never_misses(
     options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarantees, "SETTLING_SECONDS", 0.5)
+    monkeypatch.setattr(delivery, "SETTLING_SECONDS", 0.5)
     with lossy_proxy(options["bootstrap.servers"], Loss.REQUEST) as proxy:
         made = synthesize_records(COLUMNS, 100)
         known = deliver(
@@ -245,7 +246,7 @@ def test_refused_records_are_counted_as_failed_and_the_others_stay(options: dict
 def test_records_that_nobody_acknowledges_in_time_are_unknown(
     options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarantees, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(delivery, "ANSWER_SECONDS", 2.0)
     with lossy_proxy(options["bootstrap.servers"], *[Loss.REQUEST] * 100) as proxy:
         made = synthesize_records(COLUMNS, 100)
         known = deliver(
@@ -270,7 +271,7 @@ def produce_and_hold(options: dict[str, str], topic: str, in_transaction: object
         in_transaction.set()  # type: ignore[attr-defined]
         multiprocessing.Event().wait()
 
-    guarantees._decide = never_decide
+    delivery._decide = never_decide
     deliver_made_up(options, topic, Guarantee.TRANSACTIONAL, 30)
 
 

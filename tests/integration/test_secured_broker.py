@@ -15,7 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from batchledger.lifecycle import plans, run_batch
-from batchledger.local.samples.guarantees import Guarantee, Transactions, deliver
+from batchledger.local.samples.delivery import deliver
+from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import SampleRecord
 from batchledger.local.stack import kafka_broker, local_stack, processes
 from batchledger.model.batch import BatchState

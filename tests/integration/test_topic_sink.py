@@ -24,6 +24,7 @@ from tests.topics import read_messages
 ANA = Decision("ana@host", "the readers were told")
 
 
+@pytest.mark.always
 def test_every_record_is_produced_once_and_the_second_run_has_nothing_to_do(workplace: Workplace) -> None:
     pipeline = workplace.create(into="topic", partitions=3, limits={"max_records": 600})
     pipeline.send(1000, partitions=3)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.display import alerts as alert_display
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.printing import print_json, standard_error
@@ -36,5 +35,4 @@ def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> N
     """Feed 336,776 flights into Kafka, trigger the pipeline in Airflow, follow it until it has caught up."""
     from batchledger.local.demo import run_demo
 
-    config: PipelineConfig = load_pipeline(pipeline)
-    raise typer.Exit(run_demo(config, standard_error))
+    raise typer.Exit(run_demo(load_pipeline(pipeline), standard_error))

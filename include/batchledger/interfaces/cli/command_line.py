@@ -4,7 +4,7 @@ import getpass
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +12,34 @@ from batchledger.interfaces import notation
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Window
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from batchledger.config.pipeline_file import PipelineConfig
+
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def load_pipeline(name: str) -> "PipelineConfig":
+    """Return the pipeline of that name; what reads files is imported only for a command that needs one."""
+    from batchledger.config.pipeline_file import load_pipeline
+
+    return load_pipeline(name)
+
+
+def find_pipeline_files() -> "list[Path]":
+    """Return the pipeline files, as above."""
+    from batchledger.config.pipeline_file import find_pipeline_files
+
+    return find_pipeline_files()
+
+
+def read_pipeline_file(path: "Path") -> "PipelineConfig":
+    """Return the pipeline of a file, as above."""
+    from batchledger.config.pipeline_file import read_pipeline_file
+
+    return read_pipeline_file(path)
 
 
 def run_name() -> str:

@@ -1,15 +1,16 @@
 """``batchledger produce``: sample records for a pipeline's topic."""
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline
 from batchledger.interfaces.cli.printing import new_table, print_json, print_out, standard_error
-from batchledger.local.samples.guarantees import RECORDS_PER_TRANSACTION, Guarantee, Transactions
-from batchledger.local.samples.samples import Produced
+from batchledger.local.samples.guarantee import RECORDS_PER_TRANSACTION, Guarantee, Transactions
+
+if TYPE_CHECKING:
+    from batchledger.local.samples.samples import Produced
 
 
 def produce(
@@ -44,7 +45,7 @@ def produce(
         raise typer.Exit(1)
 
 
-def show_produced(produced: Produced, as_json: bool) -> None:
+def show_produced(produced: "Produced", as_json: bool) -> None:
     """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
     known = dataclasses.asdict(produced.deliveries)
     if as_json:

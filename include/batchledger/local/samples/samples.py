@@ -9,8 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
+from batchledger.local.samples.delivery import Deliveries, deliver, find_settled_end
 from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
-from batchledger.local.samples.guarantees import Deliveries, Guarantee, Transactions, deliver, find_settled_end
+from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import ReportProgress, SampleRecord, feed
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ConfigurationError

@@ -6,18 +6,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from batchledger.local.stack import local_stack
 from batchledger.local.stack.home import Home, Ports
-from batchledger.local.stack.local_stack import Progress
-from batchledger.local.stack.status import ServiceState, StackStatus, look_at_stack
 
-_COLOUR = {ServiceState.RUNNING: "green", ServiceState.SILENT: "yellow", ServiceState.STOPPED: "red"}
+if TYPE_CHECKING:
+    from batchledger.local.stack.local_stack import Progress
+    from batchledger.local.stack.status import StackStatus
+
+_COLOUR = {"running": "green", "silent": "yellow", "stopped": "red"}
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -25,6 +26,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 def up(as_json: AsJson = False) -> None:
     """Start the local services that do not run yet, and bring the ledger's schema up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate
+    from batchledger.local.stack import local_stack
+    from batchledger.local.stack.status import look_at_stack
 
     home = Home.of_project()
     ports = Ports.choose(home)
@@ -41,6 +44,8 @@ def up(as_json: AsJson = False) -> None:
 
 def down(as_json: AsJson = False) -> None:
     """End every process that `up` has started. Data and logs stay."""
+    from batchledger.local.stack import local_stack
+
     with Console(stderr=True).status("ending the local services"):
         ended = local_stack.down(Home.of_project())
     if as_json:
@@ -49,20 +54,22 @@ def down(as_json: AsJson = False) -> None:
         Console().print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
 
 
-def look() -> StackStatus:
+def look() -> "StackStatus":
     """Look at the local services of this project."""
+    from batchledger.local.stack.status import look_at_stack
+
     home = Home.of_project()
     return look_at_stack(home, Ports.choose(home))
 
 
-def show(found: StackStatus) -> None:
+def show(found: "StackStatus") -> None:
     """Print the services, where to reach them and what they take."""
     _print_table(found)
     _print_addresses(found)
 
 
 @contextmanager
-def _show_progress() -> Iterator[Progress]:
+def _show_progress() -> "Iterator[Progress]":
     """On stderr: what is being started now, and a line for each step that is done."""
     console = Console(stderr=True)
     started: dict[str, float] = {}
@@ -85,7 +92,7 @@ def _print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def _print_table(found: StackStatus) -> None:
+def _print_table(found: "StackStatus") -> None:
     table = Table("service", "state", "pid", "port", "memory")
     for one in found.services:
         memory = f"{one.memory_bytes / 2**20:.0f} MiB" if one.processes else ""
@@ -97,7 +104,7 @@ def _print_table(found: StackStatus) -> None:
     Console().print(table)
 
 
-def _print_addresses(found: StackStatus) -> None:
+def _print_addresses(found: "StackStatus") -> None:
     address_by_name = {
         "Kafka": found.kafka["bootstrap_servers"],
         "warehouse": found.warehouse["dsn"],

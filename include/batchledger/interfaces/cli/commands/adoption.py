@@ -1,17 +1,19 @@
 """Adopting targets that were restored, on the command line: one pipeline's, or all pipelines' of the folder."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline, read_pipeline_file
-from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, give
 from batchledger.interfaces.cli.display.decisions import decided_as_json, show_decided
 from batchledger.interfaces.cli.printing import print_json, standard_error
 from batchledger.lifecycle.orders import AdoptTarget
 from batchledger.model.batch import Decided, DecisionKind
 from batchledger.model.errors import BatchledgerError
+
+if TYPE_CHECKING:
+    from batchledger.config.pipeline_file import PipelineConfig
 
 
 def adopt_target(
@@ -57,7 +59,7 @@ def _adopt_all(reason: str, dry_run: bool, as_json: bool) -> int:
     return max((each.exit_code for each in errors), default=0)
 
 
-def _adopt(config: PipelineConfig, reason: str, dry_run: bool) -> Decided:
+def _adopt(config: "PipelineConfig", reason: str, dry_run: bool) -> Decided:
     from batchledger.wiring import build_platform
 
     if build_platform(config).decisions.find_target(config.name) is None:

@@ -3,16 +3,18 @@
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline, read_pipeline_file
-from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.interfaces.cli.display import alerts as alert_display
 from batchledger.interfaces.cli.printing import print_json, print_out
 from batchledger.model.errors import BatchledgerError, ConfigurationError
+
+if TYPE_CHECKING:
+    from batchledger.config.pipeline_file import PipelineConfig
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ def send_trial(
 
 
 def _visit(
-    pipeline: str | None, visit: Callable[[PipelineConfig], Visited]
+    pipeline: str | None, visit: "Callable[[PipelineConfig], Visited]"
 ) -> tuple[dict[str, Visited], dict[str, BatchledgerError]]:
     """Return what came of the visit of each pipeline, and why others could not be visited; one that is named raises."""
     done: dict[str, Visited] = {}
@@ -97,7 +99,7 @@ def _visit(
     return done, failures
 
 
-def _select(pipeline: str | None) -> Iterator[PipelineConfig]:
+def _select(pipeline: str | None) -> "Iterator[PipelineConfig]":
     """Return the named pipeline, or all whose file is accepted; a refused file harms no other."""
     if pipeline is not None:
         yield load_pipeline(pipeline)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name, run_name, user
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, run_name, user
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.lifecycle.platform import Platform

@@ -1,15 +1,17 @@
 """What a person decides, on the command line: each needs a reason, and ``--dry-run`` shows what it would change."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range, parse_target, user
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, parse_target, user
 from batchledger.interfaces.cli.display.decisions import show_decided
 from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Pause, Resume, Skip
 from batchledger.model.batch import Decided, Decision
 from batchledger.planning.rewind import Rewind
+
+if TYPE_CHECKING:
+    from batchledger.config.pipeline_file import PipelineConfig
 
 Reason = Annotated[str, typer.Option(help="Why; recorded with your name.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
@@ -114,7 +116,7 @@ def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: 
     _give(load_pipeline(pipeline), Resume(), reason, dry_run, as_json)
 
 
-def give(config: PipelineConfig, order: AtOnce, reason: str, *, dry_run: bool) -> Decided:
+def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool) -> Decided:
     """Carry an order out, or only find out what it would change."""
     from batchledger.lifecycle.decisions import carry_out, explain
     from batchledger.wiring import build_platform
@@ -123,12 +125,12 @@ def give(config: PipelineConfig, order: AtOnce, reason: str, *, dry_run: bool) -
     return do(build_platform(config), order, Decision(user(), reason))
 
 
-def _give(config: PipelineConfig, order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:
+def _give(config: "PipelineConfig", order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:
     decided = give(config, order, reason, dry_run=dry_run)
     show_decided(config.name, order.kind, decided, dry_run=dry_run, as_json=as_json)
 
 
-def _find_pipeline(batch_id: int, connection: str) -> PipelineConfig:
+def _find_pipeline(batch_id: int, connection: str) -> "PipelineConfig":
     from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
     from batchledger.config.connections import load_connection, postgres_dsn
 

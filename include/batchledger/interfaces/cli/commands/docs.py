@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.printing import new_table, number, print_json, print_out
 
 MaybeName = Annotated[

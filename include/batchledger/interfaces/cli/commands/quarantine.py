@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range, user
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, user
 from batchledger.interfaces.cli.commands.decisions import give
 from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
 from batchledger.interfaces.cli.display import quarantine as quarantine_display

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name, parse_range
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
 from batchledger.interfaces.cli.display.records import show_records
 from batchledger.interfaces.notation import parse_coordinate
 from batchledger.model.offsets import OffsetRange

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson, Name, parse_bounds, parse_range, run_name, user
+from batchledger.interfaces.cli.command_line import (
+    AsJson,
+    Name,
+    load_pipeline,
+    parse_bounds,
+    parse_range,
+    run_name,
+    user,
+)
 from batchledger.interfaces.cli.display import replays as display
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.model.batch import Batch, Decision

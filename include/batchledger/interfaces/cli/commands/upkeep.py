@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline
-from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline
 from batchledger.interfaces.cli.display import upkeep
 from batchledger.model.errors import BatchledgerError
 from batchledger.monitoring.ledger_audit import LedgerAudit

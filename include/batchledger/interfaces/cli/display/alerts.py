@@ -2,22 +2,24 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from batchledger.adapters.postgres.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.interfaces.cli.printing import new_table, print_json, print_out
 from batchledger.model.checks import Severity
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.incidents import Incident
-from batchledger.monitoring.alerting import Told
+
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.incidents import AlertRecord, DeliveryRecord
+    from batchledger.monitoring.alerting import Told
 
 _STYLE_BY_SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 
 def show_alerts(
-    alerts_by_pipeline: Mapping[str, Sequence[AlertRecord]], failures: Mapping[str, BatchledgerError], as_json: bool
+    alerts_by_pipeline: "Mapping[str, Sequence[AlertRecord]]", failures: Mapping[str, BatchledgerError], as_json: bool
 ) -> None:
     """Print the incidents, the open ones first, with what was sent; ``failures``: what could not be asked."""
     alerts = [each for found in alerts_by_pipeline.values() for each in found]
@@ -31,7 +33,7 @@ def show_alerts(
     _show_failures(failures)
 
 
-def show_told(told_by_pipeline: Mapping[str, Told], failures: Mapping[str, BatchledgerError], as_json: bool) -> None:
+def show_told(told_by_pipeline: "Mapping[str, Told]", failures: Mapping[str, BatchledgerError], as_json: bool) -> None:
     """Say what a look has changed, and what was sent; ``failures``: which pipelines could not be looked at."""
     if as_json:
         print_json(
@@ -91,7 +93,7 @@ def _show_failures(failures: Mapping[str, BatchledgerError]) -> None:
         print_out(Text(f"{name} could not be looked at: {error}", "bold red"))
 
 
-def _describe(alert: AlertRecord) -> Text:
+def _describe(alert: "AlertRecord") -> Text:
     incident, condition = alert.incident, alert.incident.condition
     style = "green" if incident.ended_at else _STYLE_BY_SEVERITY[condition.severity]
     text = Text(f"{condition.pipeline}: {condition.title}", style)
@@ -107,7 +109,7 @@ def _describe(alert: AlertRecord) -> Text:
     return text
 
 
-def _describe_delivery(delivery: DeliveryRecord) -> str:
+def _describe_delivery(delivery: "DeliveryRecord") -> str:
     if delivery.sent_at is not None:
         return f"{delivery.channel}: {delivery.event}, sent at {delivery.sent_at:%Y-%m-%d %H:%M} UTC"
     if delivery.given_up_at is not None:
@@ -117,7 +119,7 @@ def _describe_delivery(delivery: DeliveryRecord) -> str:
     return f"{delivery.channel}: {delivery.event}, {tried}"
 
 
-def _as_json(alert: AlertRecord) -> dict[str, Any]:
+def _as_json(alert: "AlertRecord") -> dict[str, Any]:
     return {
         **incident_as_json(alert.incident),
         "deliveries": [dataclasses.asdict(each) for each in alert.deliveries],

@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.adapters.postgres.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 from batchledger.interfaces.cli.display.decisions import decisions_table, show_decisions
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, replaced_as_json, show_outcome, show_replaced
 from batchledger.interfaces.cli.printing import (
@@ -30,6 +29,9 @@ from batchledger.model.refusals import outcome_pending, ways_out
 from batchledger.monitoring.health import PipelineHealth, PipelineState, Threats, describe_quarantine, describe_threats
 from batchledger.planning.live import Plan
 from batchledger.proof.verification import Verification
+
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 
 COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
@@ -183,7 +185,7 @@ def show_published_already(batch: Batch, as_json: bool) -> None:
 
 
 def show_batches(
-    pipeline: str, batches: Sequence[BatchSummary], decisions: Sequence[DecisionRecord], as_json: bool
+    pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord], as_json: bool
 ) -> None:
     """Print the list of batches, and below it that of decisions if there are some."""
     if as_json:
@@ -194,7 +196,7 @@ def show_batches(
         print_out(decisions_table(pipeline, decisions))
 
 
-def batches_table(pipeline: str, batches: Sequence[BatchSummary]) -> Table:
+def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
     """The list of batches as a table."""
     # Without replays there is nothing to tell of lanes; with them, 80 columns have no room for attempts.
     has_replays = any(each.lane == Lane.REPLAY for each in batches)
@@ -218,7 +220,7 @@ def _lane(lane: str, is_dry_run: bool) -> str:
     return "dry run" if is_dry_run else lane
 
 
-def show_batch(history: BatchHistory, as_json: bool) -> None:
+def show_batch(history: "BatchHistory", as_json: bool) -> None:
     """Print everything about one batch."""
     batch = history.batch
     if as_json:
@@ -248,7 +250,7 @@ def show_batch(history: BatchHistory, as_json: bool) -> None:
         print_out(Text(str(outcome_pending(batch))))
 
 
-def _show_attempts(history: BatchHistory) -> None:
+def _show_attempts(history: "BatchHistory") -> None:
     attempts = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
         outcome = Text(attempt.outcome or "at work, or killed")
@@ -271,7 +273,7 @@ def _outcome_of(check: CheckResult) -> Text:
     return Text(f"{outcome}\n{check.severity}{policy}", "bold red" if check.blocks else "yellow")
 
 
-def balance_table(ranges: Sequence[RangeRecord]) -> Table:
+def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
     """The balance of each range as a sum that closes; lines that are zero everywhere are left out.
 
     A column for each line, as long as there are few of them: more would not fit side by side, and become text.
@@ -291,7 +293,7 @@ def balance_table(ranges: Sequence[RangeRecord]) -> Table:
     return table
 
 
-def _balance_as_text(ranges: Sequence[RangeRecord], lines: Sequence[str]) -> Table:
+def _balance_as_text(ranges: "Sequence[RangeRecord]", lines: Sequence[str]) -> Table:
     table = new_table("Balance", "range", "offsets =", "sum")
     for each in ranges:
         terms = [f"{number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
@@ -303,7 +305,7 @@ def _balance_as_text(ranges: Sequence[RangeRecord], lines: Sequence[str]) -> Tab
     return table
 
 
-def replacements_table(exchanged: Sequence[ReplacementRecord], batch_id: int) -> Table:
+def replacements_table(exchanged: "Sequence[ReplacementRecord]", batch_id: int) -> Table:
     """What batch ``batch_id`` took over from others, or others from it, with how much was removed there.
 
     Where no row was removed, as of a topic never is, nothing is called replaced, and numbers that are 0 are left out.
@@ -324,11 +326,11 @@ def replacements_table(exchanged: Sequence[ReplacementRecord], batch_id: int) ->
     return table
 
 
-def _count_duplicates(history: BatchHistory) -> int:
+def _count_duplicates(history: "BatchHistory") -> int:
     return sum(each.duplicates or 0 for each in history.ranges)
 
 
-def _duplicates_table(history: BatchHistory) -> Table:
+def _duplicates_table(history: "BatchHistory") -> Table:
     shown = len(history.duplicates)
     table = new_table(f"Duplicates, {shown:,} of {_count_duplicates(history):,}", "dropped", "came first")
     for each in history.duplicates:

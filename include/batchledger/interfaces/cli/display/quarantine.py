@@ -2,16 +2,19 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 from batchledger.interfaces.cli.printing import escape, new_table, print_json, print_out, range_as_json
 from batchledger.model.batch import Decided
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges
 
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 
-def show_quarantine(pipeline: str, found: QuarantineList, *, show_payload: bool, as_json: bool) -> None:
+
+def show_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool, as_json: bool) -> None:
     """Print the records, one a line; their values below it where they were asked for."""
     if as_json:
         lines = [_line_as_json(each, show_payload) for each in found.lines]
@@ -32,7 +35,7 @@ def show_quarantine(pipeline: str, found: QuarantineList, *, show_payload: bool,
         print_out(f"{len(found.lines):,} of {found.total:,}; more with --limit.")
 
 
-def show_replayed_records(pipeline: str, done: Sequence[BatchHistory], as_json: bool) -> None:
+def show_replayed_records(pipeline: str, done: "Sequence[BatchHistory]", as_json: bool) -> None:
     """Say how many records have moved to the target, and how many are still in quarantine."""
     outcomes = [(each.batch.batch_id, _sum(each, "accepted"), _sum(each, "quarantined")) for each in done]
     if as_json:
@@ -61,12 +64,12 @@ def show_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool, as_json: 
         print_out(Text(f"{dropped:,} records {done}: {describe_ranges(ranges)}", "yellow"))
 
 
-def _line_as_json(line: QuarantineLine, show_payload: bool) -> dict[str, object]:
+def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, object]:
     fields = {name: value for name, value in dataclasses.asdict(line).items() if name not in ("key", "value")}
     sizes = {"value_bytes": None if line.value is None else len(line.value)}
     payload = {"key": None if line.key is None else escape(line.key), "value": escape(line.value)}
     return {**fields, **sizes, **(payload if show_payload else {})}
 
 
-def _sum(history: BatchHistory, line: str) -> int:
+def _sum(history: "BatchHistory", line: str) -> int:
     return sum(getattr(each, line) or 0 for each in history.ranges)

@@ -1,14 +1,17 @@
 """What the commands about replays print: a table for people, or one JSON document with the same content."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from batchledger.adapters.postgres.ledger.history import BatchHistory
 from batchledger.interfaces.cli.display.batches import balance_table, replacements_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, show_outcome
 from batchledger.interfaces.cli.printing import print_json, print_out, range_as_json
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.offsets import count_offsets
 from batchledger.planning.replay import Replay
+
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.history import BatchHistory
 
 
 def show_nothing_to_replay(pipeline: str, asked: Replay, as_json: bool) -> None:
@@ -19,7 +22,7 @@ def show_nothing_to_replay(pipeline: str, asked: Replay, as_json: bool) -> None:
         print_out(f"{pipeline}: nothing to publish again in {asked}.")
 
 
-def show_replayed(history: BatchHistory, as_json: bool) -> None:
+def show_replayed(history: "BatchHistory", as_json: bool) -> None:
     """Say what was published again, and what of which batches that was, or has replaced."""
     batch = history.batch
     if as_json:
@@ -33,7 +36,7 @@ def show_replayed(history: BatchHistory, as_json: bool) -> None:
         print_out("No batch held these offsets before; nothing was replaced.")
 
 
-def show_dry_run(found: DryRun, history: BatchHistory, as_json: bool) -> None:
+def show_dry_run(found: DryRun, history: "BatchHistory", as_json: bool) -> None:
     """Say what a replay would do: records, rows that would go, how those that come differ, what speaks against it.
 
     Who has asked is shown the words of a target that refuses the rows, which the ledger does not keep.

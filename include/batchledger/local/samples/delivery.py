@@ -7,7 +7,6 @@ record that its producer lost or wrote twice stays lost or doubled.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import islice
 from time import monotonic, sleep
 from typing import Any
@@ -16,50 +15,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from batchledger.adapters.kafka.requests import LATEST, Isolation, kafka_call, list_offsets
 from batchledger.local.samples.admin import ANSWER_SECONDS
+from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import BULK_OPTIONS, ReportProgress, SampleRecord, produce, send, writing
 from batchledger.model.offsets import TopicPartition
 
-RECORDS_PER_TRANSACTION = 1_000
 SETTLING_SECONDS = 5.0
-
-
-class Guarantee(StrEnum):
-    """What a producer asks of the broker."""
-
-    ACKS_0 = "acks_0"
-    PLAIN = "plain"
-    IDEMPOTENT = "idempotent"
-    TRANSACTIONAL = "transactional"
-
-    @property
-    def explanation(self) -> str:
-        """What the guarantee means for who reads the topic, in one line."""
-        match self:
-            case Guarantee.ACKS_0:
-                return "No answer was asked for: a lost record looks like a written one. Only the offsets gained tell."
-            case Guarantee.PLAIN:
-                return (
-                    "Acknowledged records are in the topic; one whose answer was lost was sent again, so maybe twice."
-                )
-            case Guarantee.IDEMPOTENT:
-                return "The broker drops what this producer repeats: each acknowledged record is there once, in order."
-            case Guarantee.TRANSACTIONAL:
-                return (
-                    "read_committed shows whole transactions or nothing; aborted records, and a marker for each "
-                    "transaction and partition, take offsets all the same."
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class Transactions:
-    """How records are divided into transactions; each ``abort_every``-th is aborted, none when it is None."""
-
-    records: int = RECORDS_PER_TRANSACTION
-    abort_every: int | None = None
-
-    def is_aborted(self, number: int) -> bool:
-        """Whether the transaction of that number, counted from 1, is aborted."""
-        return self.abort_every is not None and number % self.abort_every == 0
 
 
 @dataclass(frozen=True, slots=True)
