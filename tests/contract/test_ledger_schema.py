@@ -88,7 +88,7 @@ def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then
             "accepted, duplicates, quarantined, tombstones, filtered, holes, accepted_loss) "
             "values (1, 'orders', 'orders', 0, '[0,3)', true, 3, 0, 0, 0, 0, 0, 0)"
         )
-    with pytest.raises(ConfigurationError, match=rf"migration {first}, .* needs {NEWEST}\.") as refused:
+    with pytest.raises(ConfigurationError, match=rf"{first}, .* needs {NEWEST}\.") as refused:
         PostgresLedger(empty_database).load_positions("orders")
     assert "batchledger migrate" in str(refused.value)
     assert migrate(empty_database) == (first, NEWEST)

@@ -299,7 +299,7 @@ def test_control_poison_record_that_vanishes_on_its_way_to_quarantine_leaves_the
 
     with pytest.raises(BatchBlockedError, match=r"offsets unaccounted for: \+1 ") as blocked:
         run_batch.run_once(pipeline.platform(lose), "run")
-    assert IntegrityCheck.BALANCE_CLOSES in blocked.value.failed
+    assert blocked.value.failed == (IntegrityCheck.BALANCE_CLOSES,)
     batch = load_batch(pipeline.platform(), blocked.value.batch_id)
     assert checks_of(batch.batch_id)["balance_closes"]["observed"]["coordinates"] == [
         str(each) for each in batch.ranges

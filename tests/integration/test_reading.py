@@ -160,7 +160,7 @@ def test_s45_transform_that_multiplies_rows_is_stopped_by_the_audit(workplace: W
     pipeline.send(4)
     with pytest.raises(BatchBlockedError, match="an offset staged already: 4 ") as blocked:
         run_batch.run_once(pipeline.platform(), "run")
-    assert IntegrityCheck.NO_DUPLICATE_OFFSETS in blocked.value.failed
+    assert blocked.value.failed == (IntegrityCheck.NO_DUPLICATE_OFFSETS, IntegrityCheck.BALANCE_CLOSES)
     assert pipeline.count_target_rows() == 0
 
 

@@ -126,7 +126,7 @@ def test_stalled_attempt_is_taken_over_after_a_bound_and_fenced_when_it_wakes_up
     def come() -> None:
         with pytest.raises(AtWorkError, match="if it stalls, after 60 s") as left:
             run_batch.run_once(in_the_future(world.process(), 59), "early")
-        assert (left.value.step, left.value.other.run) == ("publish", "stalled")
+        assert (left.value.step, left.value.other.run) == ("audit", "stalled")
         assert run_batch.run_once(in_the_future(world.process(), 61), "late") is not None
 
     with pytest.raises(FencedError, match="fenced by attempt 2 of run late"):

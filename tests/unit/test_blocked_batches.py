@@ -29,7 +29,7 @@ def test_undeclared_hole_blocks_the_batch_and_names_the_offsets(world: World) ->
     world.broker.append_holes(ORDERS_0, 2)
     with pytest.raises(BatchBlockedError, match=r"2 offsets .*orders\[0\] 10\.\.12") as blocked:
         run_batch.run_once(world.process(), "run-1")
-    assert blocked.value.failed == (IntegrityCheck.NO_UNEXPLAINED_HOLES,)
+    assert blocked.value.failed == (IntegrityCheck.NO_UNEXPLAINED_HOLES, IntegrityCheck.BALANCE_CLOSES)
     assert world.times_published() == Counter()
 
 

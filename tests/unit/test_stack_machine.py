@@ -65,10 +65,10 @@ def test_a_taken_port_is_told_with_its_service_and_variable() -> None:
         for one in (taken, free):
             one.bind(("127.0.0.1", 0))
         taken.listen()
-        port_by_service = {"kafka": taken.getsockname()[1], "spark": free.getsockname()[1]}
+        kafka, spark = taken.getsockname()[1], free.getsockname()[1]
         free.close()
-        with pytest.raises(SetupError, match=f"port {port_by_service['kafka']} for kafka") as told:
-            machine.check_ports(["kafka", "spark"], port_by_service)
+        with pytest.raises(SetupError, match=f"port {kafka} for kafka, set") as told:
+            machine.check_ports(["kafka", "spark"], {"kafka": kafka, "spark": spark})
         assert "set BATCHLEDGER_KAFKA_PORT" in str(told.value)
         assert "spark" not in str(told.value)
 
