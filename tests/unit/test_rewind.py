@@ -248,6 +248,7 @@ def test_truncation_keeps_no_promise_for_what_is_not_read_again_and_is_refused(
     with pytest.raises(DecisionRefusedError, match="4 offsets that lie before") as refused:
         rewind(world.process(), later, BY_ANA)
     assert refused.value.ranges == (OffsetRange(ORDERS_0, 3, 7),)
+    assert "Rewind to earliest" in str(refused.value)
     assert len(rows(world)) == 15
     assert next_offsets(world) == [10, 5]
 
