@@ -73,4 +73,4 @@ def _require_one_partition(attempt: Attempt, row: Row, known: Sequence[Row]) -> 
         other, its = coordinate_of(each)
         if other != partition:
             both = f"{partition}@{offset} and {other}@{its}"
-            raise KeyConflictError(f"{attempt.batch.label}: {both} have one key in two partitions.", coordinates=(both,))
+            raise KeyConflictError(f"{attempt.batch.label}: {both}: one key, two partitions.", coordinates=(both,))
