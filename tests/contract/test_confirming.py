@@ -58,8 +58,9 @@ def test_rules_that_were_changed_since_the_commit_have_to_be_restored_until_it_i
 ) -> None:
     without = warehouse.with_rules()
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"shows the rows .*dedupe, sequence.* restore") as refused:
+        with pytest.raises(ConfigurationError, match=r"its rules \(dedupe, sequence,") as refused:
             deliver(platform(without), attempt)
+        assert refused.value.batch_id == attempt.batch.batch_id
         assert "Nothing was published" not in str(refused.value)
         assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
     deliver(platform(warehouse.with_rules(deduplication=BY_ID)), attempt)

@@ -58,8 +58,10 @@ def test_closed_batch_cannot_be_retaken(warehouse: Warehouse) -> None:
 def test_paused_pipeline_takes_no_new_plan_and_says_who_paused_it(warehouse: Warehouse) -> None:
     record = record_of(warehouse.decisions.pause(warehouse.pipeline, BY_ANA))
     assert warehouse.decisions.find_pause(warehouse.pipeline) == record
-    with pytest.raises(PipelinePausedError, match=r"paused by ana@host since .* retention was too short"):
+    with pytest.raises(PipelinePausedError, match="is paused by ana@host since") as paused:
         life.store(warehouse, FIRST)
+    assert paused.value.pipeline == warehouse.pipeline
+    assert record.reason in str(paused.value)
     with pytest.raises(PipelinePausedError):
         life.store_replay(warehouse, FIRST)
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None

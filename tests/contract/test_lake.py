@@ -150,11 +150,13 @@ def test_table_of_another_pipeline_is_refused_until_its_tag_is_removed(lake: Lak
     owner = life.take_to_published(lake, FIRST)
     other = replace(lake, pipeline=f"{lake.pipeline}_other")
     attempt = other.ledger.open_attempt(life.store(other, SECOND).batch_id, "run-1")
-    with pytest.raises(TargetChangedError, match=f"another pipeline, {lake.pipeline}, .* tag {tag_of(owner.batch)}"):
+    with pytest.raises(TargetChangedError, match=f"remove the tag {tag_of(owner.batch)}") as tagged:
         other.sink.open_staging(attempt, ROW_SCHEMA)
+    assert tagged.value.subject == lake.lake_table.name
     lake.table.manage_snapshots().remove_tag(tag_of(owner.batch)).commit()
-    with pytest.raises(TargetChangedError, match=f"another pipeline, {lake.pipeline}, which has published to it"):
+    with pytest.raises(TargetChangedError) as owned:
         other.sink.open_staging(attempt, ROW_SCHEMA)
+    assert (owned.value.pipeline, owned.value.owner) == (other.pipeline, lake.pipeline)
     with psycopg.connect(lake.dsn) as connection:
         forget = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
         connection.execute(forget, [lake.pipeline])
@@ -615,8 +617,9 @@ def test_dry_run_adds_no_column_and_says_that_it_compares_those_that_the_table_h
 def test_dry_run_that_needs_a_key_that_the_table_does_not_have_is_refused(lake: LakeWarehouse) -> None:
     life.take_to_published(lake, FIRST)
     attempt = lake.ledger.open_attempt(store_dry_run(lake).batch_id, "dry")
-    with pytest.raises(TargetChangedError, match=r"has no column note, by which rows of batch .* are judged"):
+    with pytest.raises(TargetChangedError, match="has no column note, by which") as refused:
         replace(lake, upsert=Upsert(("note",))).sink.open_staging(attempt, NOTED_SCHEMA)
+    assert refused.value.subject == lake.lake_table.name
 
 
 def test_column_that_differs_by_case_alone_is_refused_as_spark_could_not_read_the_table(lake: LakeWarehouse) -> None:
@@ -627,8 +630,10 @@ def test_column_that_differs_by_case_alone_is_refused_as_spark_could_not_read_th
     with pytest.raises(ConfigurationError, match="'Message_Id': 'message_id' is there too"):
         lake.sink.open_staging(attempt, named)
     assert lake.table.schema().column_names == columns
-    with pytest.raises(TargetChangedError, match="cannot have the columns 'message_id' and 'Message_Id'"):
-        IcebergTable(lake.lake_catalog, (lake.schema, "others")).prepare(attempt, named)
+    others = IcebergTable(lake.lake_catalog, (lake.schema, "others"))
+    with pytest.raises(TargetChangedError, match="columns 'message_id' and 'Message_Id'") as refused:
+        others.prepare(attempt, named)
+    assert refused.value.subject == others.name
     assert not lake.catalog.table_exists((lake.schema, "others"))
 
 
@@ -674,10 +679,11 @@ def test_column_that_is_not_there_any_more_when_a_batch_is_published_is_named(
             update.delete_column(column)
         else:
             update.rename_column(column, "renamed")
-    with pytest.raises(TargetChangedError, match=f"does not have the column {column} any more"):
+    with pytest.raises(TargetChangedError, match=f"have the column {column} any more") as refused:
         publish_after(warehouse, attempt, lambda: None)
+    assert refused.value.subject == lake.lake_table.name
     if column == "_offset":
-        with pytest.raises(TargetChangedError, match="does not have the column _offset any more"):
+        with pytest.raises(TargetChangedError, match="have the column _offset any more"):
             commit(lake, attempt)
 
 

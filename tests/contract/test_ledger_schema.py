@@ -69,7 +69,7 @@ def claim_revision(dsn: str, revision: str) -> None:
 def test_s19_ledger_of_a_newer_version_is_refused_by_every_command(empty_database: str, command: str) -> None:
     migrate(empty_database)
     claim_revision(empty_database, "9999")
-    with pytest.raises(ConfigurationError, match=rf"at migration 9999, .*does not know; it knows up to {NEWEST}\."):
+    with pytest.raises(ConfigurationError, match=rf"at migration 9999, .*up to {NEWEST}\."):
         OPENINGS[command](empty_database)
 
 
@@ -88,8 +88,9 @@ def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then
             "accepted, duplicates, quarantined, tombstones, filtered, holes, accepted_loss) "
             "values (1, 'orders', 'orders', 0, '[0,3)', true, 3, 0, 0, 0, 0, 0, 0)"
         )
-    with pytest.raises(ConfigurationError, match=f"at migration {first}, .* needs {NEWEST}.*batchledger migrate"):
+    with pytest.raises(ConfigurationError, match=rf"{first}, .* needs {NEWEST}\.") as refused:
         PostgresLedger(empty_database).load_positions("orders")
+    assert "batchledger migrate" in str(refused.value)
     assert migrate(empty_database) == (first, NEWEST)
     (summary,) = list_batches(empty_database, "orders")
     assert (summary.planned_by, summary.rows, summary.offsets) == ("before the upgrade", 3, 3)
@@ -101,8 +102,9 @@ def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then
 
 
 def test_s19_database_without_a_ledger_is_refused_with_the_command_that_makes_one(empty_database: str) -> None:
-    with pytest.raises(ConfigurationError, match="tables are not there; create them with: batchledger migrate"):
+    with pytest.raises(ConfigurationError, match="tables are not there") as refused:
         PostgresLedger(empty_database).load_positions("orders")
+    assert "batchledger migrate" in str(refused.value)
     migrate(empty_database)
     assert PostgresLedger(empty_database).load_positions("orders") == []
 

@@ -102,9 +102,10 @@ def test_announcement_that_sleeps_covers_no_commit_of_another_one(
 
     with (
         before_it_is_noted(monkeypatch, commit),
-        pytest.raises(FencedError, match="newer producer of the pipeline has taken over"),
+        pytest.raises(FencedError, match="a newer producer of the pipeline") as fenced,
     ):
         output.topic().prepare_commit(attempt)
+    assert fenced.value.batch_id == attempt.batch.batch_id
     assert output.topic().find_commit(attempt) is True
 
 
@@ -202,8 +203,9 @@ def test_batch_whose_own_records_are_held_back_by_another_transaction_cannot_be_
     with output.foreign_transaction():
         output.unsettled_topic().commit(attempt, records, ROWS)
         output.forget_offsets()
-        with pytest.raises(ServiceUnavailableError, match="behind an open transaction of somebody else"):
+        with pytest.raises(ServiceUnavailableError, match="behind an open transaction") as held_back:
             output.find_out(attempt)
+        assert held_back.value.subject == output.name
         assert output.topic().find_commit(attempt) is None
     wait_until(lambda: output.held_back() == 0)
     with output.foreign_transaction():

@@ -99,8 +99,10 @@ def test_group_of_a_ledger_that_knows_more_is_refused_before_anything_is_staged(
     attempt = output.attempt(ours)
     planned_at = attempt.batch.planned_at + timedelta(hours=1)
     attempt = replace(attempt, batch=replace(attempt.batch, planned_at=planned_at))
-    with pytest.raises(TargetRefusedError, match=r"another ledger .* restored from a backup .* delete the group"):
+    with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
         output.topic().require_usable(attempt)
+    assert (refused.value.batch_id, refused.value.subject) == (ours, output.name)
+    assert "delete the group" in str(refused.value)
     output.topic().require_usable(output.attempt(theirs + 1))
 
 

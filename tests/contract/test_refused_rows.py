@@ -160,9 +160,10 @@ def test_statement_that_takes_too_long_waits_for_who_has_set_the_limit(table: Po
     """The code does not tell a statement_timeout of the role from a person who cancels; neither is about a row."""
     alter(table, *trigger("perform pg_cancel_backend(pg_backend_pid()); perform pg_sleep(60); return new;"))
     attempt = take_to_audited(table)
-    with pytest.raises(ConfigurationError, match=r"canceling statement.*limits\.max_records") as told:
+    with pytest.raises(ConfigurationError, match="canceling statement") as told:
         life.publish(table, attempt)
     assert not told.value.retryable
+    assert "limits.max_records" in str(told.value)
     alter(table, "drop trigger act on {t}")
     assert life.publish(table, attempt) == 2
 
@@ -186,7 +187,7 @@ def test_record_that_the_evidence_does_not_take_is_refused_for_good(table: Postg
     attempt = table.ledger.open_attempt(batch.batch_id, "run-2")
     poison = life.quarantine_of(life.rows_of([SECOND]))
     poison = poison.set_column(poison.schema.get_field_index("error"), "error", pa.array(["a\0b"] * 2))
-    with pytest.raises(RowsRefusedError, match=r"the evidence in .* refuses a record: .*NUL"):
+    with pytest.raises(RowsRefusedError, match=r"evidence .* refuses a record: .*NUL"):
         life.witness(table.evidence.open(attempt), 0, batch.ranges, poison)
 
 
@@ -195,7 +196,7 @@ def test_row_that_staging_does_not_take_is_refused_for_good(table: PostgresWareh
     rows = life.batch_of_rows(life.rows_of([SECOND]))
     at = rows.schema.get_field_index("message_id")
     rows = rows.set_column(at, "message_id", pa.array(["a\0b", "c"]))
-    with pytest.raises(RowsRefusedError, match=r"staging table b\d+_a1_open refuses a row: invalid byte sequence"):
+    with pytest.raises(RowsRefusedError, match=r"b\d+_a1_open refuses a row: invalid"):
         life.write(table.sink.open_staging(attempt, rows.schema), 0, rows)
 
 
@@ -207,10 +208,9 @@ def test_limit_that_a_writer_meets_is_named_and_says_nothing_of_its_rows(table: 
     staging = replace(table.sink.open_staging(attempt, rows.schema), dsn=dsn)
     with psycopg.connect(table.dsn) as other:
         other.execute(sql.SQL("lock table {}").format(open_table(attempt)))
-        with pytest.raises(
-            ConfigurationError, match=r"a row to staging table .*canceling statement.*limits\.max_record"
-        ):
+        with pytest.raises(ConfigurationError, match=r"to staging table .*canceling") as told:
             life.write(staging, 0, rows)
+        assert "limits.max_records" in str(told.value)
 
 
 def test_staging_with_more_columns_than_a_table_can_have_is_no_database_that_is_down(

@@ -160,12 +160,14 @@ def test_truncation_that_would_take_rows_unseen_is_refused_and_nothing_is_rewoun
     replay = life.take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 1, 4), run="history")
     life.publish(warehouse, replay)
     to = {ORDERS_0: 3, ORDERS_1: 10}
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] 1\.\.3 came into its table"):
+    with pytest.raises(PositionConflictError, match="came into its table") as all_of_it:
         rewind(warehouse, to, truncate=True)
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] 2\.\.3 came into its table"):
+    with pytest.raises(PositionConflictError, match="came into its table") as rest:
         rewind(warehouse, to, truncate=True, given_up=(OffsetRange(ORDERS_0, 0, 2),))
-    with pytest.raises(PositionConflictError, match=r"orders\[1\] 10\.\.12 came into its table"):
+    with pytest.raises(PositionConflictError, match="came into its table") as other:
         rewind(warehouse, {ORDERS_0: 1}, truncate=True)
+    unseen = [each.value.ranges for each in (all_of_it, rest, other)]
+    assert unseen == [(OffsetRange(ORDERS_0, 1, 3),), (OffsetRange(ORDERS_0, 2, 3),), (OTHER,)]
     assert life.next_offsets(warehouse) == {ORDERS_0: 6, ORDERS_1: 12}
     assert life.target_coordinates(warehouse) == life.rows_of([OffsetRange(ORDERS_0, 1, 6), OTHER])
     assert rewind(warehouse, to, truncate=True, given_up=(OffsetRange(ORDERS_0, 0, 3),)).is_new

@@ -97,8 +97,10 @@ def test_target_that_keeps_what_is_published_again_refuses_the_replay(table: Pos
     life.take_to_published(table, FIRST)
     alter(table, *trigger("return null;", timing="before delete on {t}"))
     replay = life.take_replay_to_audited(table, FIRST)
-    with pytest.raises(RowsRefusedError, match=r"keeps 3 rows of the offsets .* It has: before trigger act\."):
+    with pytest.raises(RowsRefusedError, match="keeps 3 rows of the offsets") as refused:
         life.publish(table, replay)
+    assert refused.value.batch_id == replay.batch.batch_id
+    assert "It has: before trigger act." in str(refused.value)
     alter(table, "drop trigger act on {t}")
     assert life.publish(table, replay) == 3
     assert life.target_coordinates(table) == life.rows_of([FIRST])
@@ -132,8 +134,9 @@ def test_updates_that_the_target_swallows_are_refused(
 ) -> None:
     story = updated(table)
     alter(table, *trigger("return null;", timing=timing))
-    with pytest.raises(RowsRefusedError, match=rf"ignores {ignored} of the 2 rows .* It has: before trigger act\."):
+    with pytest.raises(RowsRefusedError, match=f"ignores {ignored} of the 2 rows") as refused:
         publish(story, record, Record("DL", 1))
+    assert "It has: before trigger act." in str(refused.value)
     assert story.state() == {("AA", 1): 1, ("DL", 1): 1}
 
 
@@ -173,7 +176,7 @@ def test_row_security_that_rejects_or_hides_rows_blocks_and_never_swallows(table
             with pytest.raises(RowsRefusedError, match="violates row-level security policy"):
                 check(mine, attempt)
             replay = life.take_replay_to_audited(mine, FIRST)
-            with pytest.raises(RowsRefusedError, match="would be affected by row-level security policy"):
+            with pytest.raises(RowsRefusedError, match="affected by row-level security policy"):
                 life.publish(mine, replay)
         finally:
             owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(name))

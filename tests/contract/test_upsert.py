@@ -143,8 +143,9 @@ def test_key_that_an_earlier_batch_had_in_another_partition_is_refused(
     state = story.state()
     attempt = story.stage(Record("DL", 1, other), Record("AA", 2, other))
     life.audit(story.warehouse, attempt)
-    with pytest.raises(KeyConflictError, match=r"(@1 and orders\[0\]@0)|(orders\[0\]@0 and .*@1)"):
+    with pytest.raises(KeyConflictError) as refused:
         life.publish(story.warehouse, attempt)
+    assert refused.value.coordinates == (f"{other}@1 and {P0}@0",)
     assert story.state() == state
 
 
@@ -169,7 +170,7 @@ def test_null_in_the_key_is_refused_by_coordinates(story: Story) -> None:
 def test_target_without_a_unique_index_on_the_key_is_refused_before_anything_is_staged(warehouse: Warehouse) -> None:
     Story(warehouse, KEYED_SCHEMA).publish(Record("AA", 1))
     late = Story(warehouse.with_rules(upsert=BY_OFFSET), KEYED_SCHEMA)
-    with pytest.raises(TargetChangedError, match=r"no unique index on exactly .*carrier.*flight"):
+    with pytest.raises(TargetChangedError, match=r"index on exactly .*carrier.*flight"):
         late.stage(Record("AA", 2))
 
 

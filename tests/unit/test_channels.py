@@ -88,10 +88,10 @@ def test_mail_that_is_refused_or_cannot_be_sent_is_told_by_its_code(
 ) -> None:
     mailbox.refusal = "554 the words of the server"
     connect_mail(monkeypatch, "mail", mailbox.port)
-    with pytest.raises(ChannelError, match=r"the mail server of mail answered 554\.$"):
+    with pytest.raises(ChannelError, match=r"server of mail answered 554\.$"):
         open_channel("mail").send(MESSAGE)
     connect_mail(monkeypatch, "mail", free_port())
-    with pytest.raises(ChannelError, match=r"could not be used: ConnectionRefusedError\.$"):
+    with pytest.raises(ChannelError, match=r"used: ConnectionRefusedError\.$"):
         open_channel("mail").send(MESSAGE)
 
 
@@ -112,7 +112,7 @@ def test_apprise_tells_when_a_service_has_not_delivered(webhook: Webhook, monkey
     """The provider's hook does not."""
     webhook.status = 500
     connect_apprise(monkeypatch, "slack", f"json://ana:s3cret@{HOST}:{webhook.port}/s3cret")
-    with pytest.raises(ChannelError, match=r"not everything was delivered to JSON\.$"):
+    with pytest.raises(ChannelError, match=r"not everything .* to JSON\.$"):
         open_channel("slack").send(MESSAGE)
 
 
@@ -125,8 +125,9 @@ def test_apprise_without_a_service_is_refused(urls: tuple[str, ...], monkeypatch
 
 
 def test_connection_of_another_type_is_no_channel() -> None:
-    with pytest.raises(ConfigurationError, match="type 'postgres'; alerts go through connections of type 'apprise'"):
+    with pytest.raises(ConfigurationError, match="alerts go through connections of") as refused:
         open_channel("warehouse")
+    assert refused.value.subject == "warehouse"
 
 
 def test_nothing_that_a_library_logs_names_a_secret(

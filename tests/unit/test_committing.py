@@ -9,6 +9,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import discard
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import (
     BatchBlockedError,
     FencedError,
@@ -210,8 +211,9 @@ def test_other_target_is_not_searched(world: World) -> None:
         run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
     world.replace_target("another one")
     forget(world)
-    with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+    with pytest.raises(TargetChangedError, match="only the target can tell") as refused:
         run_batch.run_once(with_sink(world, OtherSink), "run-2", 2)
+    assert refused.value.batch_id == 2
 
 
 def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since(world: World) -> None:
@@ -235,7 +237,7 @@ def test_sink_that_cannot_tell_says_why_and_the_question_stays_open(world: World
             raise TargetRefusedError("somebody else has committed in the group")
 
     crash(world, "sink_committed")
-    with pytest.raises(TargetRefusedError, match="somebody else has committed in the group"):
+    with pytest.raises(TargetRefusedError, match="somebody else has committed"):
         run_batch.run_once(with_sink(world, DoubtfulSink), "run-2", 1)
     assert state(world) is BatchState.COMMITTING
     catch_up(world, "run-3")
@@ -301,8 +303,9 @@ def test_rows_that_the_sink_refuses_block_the_batch(world: World) -> None:
         def commit(self, publication: Publication) -> None:
             raise TargetRefusedError("orders[0]@3 is larger than the topic allows")
 
-    with pytest.raises(BatchBlockedError, match=r"accepted_by_target: orders\[0\]@3 is larger"):
+    with pytest.raises(BatchBlockedError, match=r"orders\[0\]@3 is larger") as blocked:
         run_batch.run_once(with_sink(world, RefusingSink), "run-1")
+    assert blocked.value.failed == (ACCEPTED_BY_TARGET,)
     assert state(world) is BatchState.BLOCKED
     assert world.times_published() == Counter()
     run_batch.run_once(world.process(), "by-hand", 1)
@@ -400,8 +403,9 @@ def test_no_of_another_target_is_no_answer(world: World) -> None:
     assert right is not None
     assert right.target is not None
     world.foreign = ForeignStore(target=replace(right.target, rows=(), identity="another one"))
-    with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+    with pytest.raises(TargetChangedError, match="only the target can tell") as refused:
         run_batch.run_once(world.process(), "run-2", 2)
+    assert refused.value.batch_id == 2
     assert world.process().ledger.load_batch(2).state is BatchState.COMMITTING
     world.foreign = right
     catch_up(world, "run-3")
@@ -479,10 +483,9 @@ def test_batch_is_not_blocked_because_nobody_can_tell_what_became_of_the_one_bef
     with pytest.raises(SimulatedCrashError):
         run_batch.publish(world.process(crash=CrashOnce("sink_committed")), batch_id, "again")
     world.produce(ORDERS_0, 3)
-    with pytest.raises(
-        OutcomePendingError, match=f"batch {batch_id} .* has to be found first, and cannot be: somebody"
-    ):
+    with pytest.raises(OutcomePendingError, match="and cannot be: somebody else") as pending:
         run_batch.run_once(with_sink(world, DoubtfulSink), "run-2")
+    assert pending.value.batch_id == batch_id
     open_batch = world.process().ledger.find_open_batch("orders_copy")
     assert open_batch is not None
     assert open_batch.state is BatchState.AUDITED

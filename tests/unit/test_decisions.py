@@ -67,8 +67,10 @@ def test_accepted_loss_is_a_range_of_its_own_and_the_pipeline_goes_on_behind_it(
 
 
 def test_error_of_the_run_names_the_command_that_accepts_exactly_this_loss(world: World) -> None:
-    with pytest.raises(LossError, match=r'batchledger accept-loss orders_copy "orders\[0\] 10\.\.14" --reason WHY'):
+    with pytest.raises(LossError) as refused:
         run_batch.run_once(world.process(), "second")
+    assert refused.value.ranges == (LOST,)
+    assert 'batchledger accept-loss orders_copy "orders[0] 10..14" --reason WHY' in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +108,14 @@ def test_open_batch_over_the_lost_offsets_is_discarded_and_the_rest_of_it_planne
     planned = plans.plan(world.process(), "first")
     assert planned is not None
     world.broker.expire(ORDERS_0, before=3)
-    with pytest.raises(LossError, match=r"orders\[0\] 0\.\.3"):
+    with pytest.raises(LossError) as refused:
         run_batch.stage(world.process(), planned.batch_id, "first")
-    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA)
+    assert refused.value.ranges == (OffsetRange(ORDERS_0, 0, 3),)
+    accept_loss(world.process(), refused.value.ranges, BY_ANA)
     assert world.process().ledger.load_batch(planned.batch_id).state is BatchState.DISCARDED
-    with pytest.raises(FencedError, match="batch 1 of orders_copy was discarded by a person's decision"):
+    with pytest.raises(FencedError, match="was discarded by a person's") as fenced:
         run_batch.stage(world.process(), planned.batch_id, "first")
+    assert fenced.value.batch_id == planned.batch_id
     batch = run_batch.run_once(world.process(), "second")
     assert batch is not None
     assert batch.ranges == (OffsetRange(ORDERS_0, 3, 10), OffsetRange(ORDERS_1, 0, 10))
@@ -149,8 +153,9 @@ def test_added_partition_that_lost_its_beginning_can_be_accepted_before_it_was_e
 def test_loss_of_another_topic_under_the_same_name_cannot_be_accepted(world: World) -> None:
     world.broker.delete_topic("orders")
     world.broker.create_topic("orders", 2)
-    with pytest.raises(TopicChangedError, match="is not the one this pipeline was reading"):
+    with pytest.raises(TopicChangedError) as refused:
         accept_loss(world.process(), [LOST], BY_ANA)
+    assert (refused.value.subject, refused.value.expected, refused.value.found) == ("orders", "topic-1", "topic-2")
 
 
 @pytest.mark.parametrize("state", [BatchState.STAGED, BatchState.AUDITED, BatchState.BLOCKED])
@@ -170,8 +175,10 @@ def test_what_a_batch_has_staged_is_given_up_only_by_its_name(state: BatchState)
             run_batch.audit(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
     lost = [OffsetRange(ORDERS_0, 0, 3)]
-    with pytest.raises(DecisionRefusedError, match=rf"attempt 1 of run first has it {state}.*--discard-batch 1"):
+    with pytest.raises(DecisionRefusedError, match=f"of run first has it {state}") as refused:
         accept_loss(world.process(), lost, BY_ANA)
+    assert refused.value.batch_id == planned.batch_id
+    assert f"--discard-batch {planned.batch_id}" in str(refused.value)
     assert world.process().ledger.load_batch(planned.batch_id).state is state
     accept_loss(world.process(), lost, BY_ANA, discard=planned.batch_id)
     assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
@@ -190,8 +197,9 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     run_batch.stage(platform, planned.batch_id, "first")
     world.broker.expire(ORDERS_0, before=3)
     accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 3)], BY_ANA, discard=planned.batch_id)
-    with pytest.raises(FencedError, match="was discarded by a person's decision, run first changes nothing"):
+    with pytest.raises(FencedError, match="was discarded by a person's") as fenced:
         run_batch.audit(platform, planned.batch_id, "first")
+    assert (fenced.value.batch_id, fenced.value.attempt) == (planned.batch_id, 1)
     assert world.database.committed.staging == {}
     assert world.database.committed.evidence == {}
 
@@ -201,7 +209,7 @@ def test_run_whose_batch_is_discarded_under_it_is_told_so_and_leaves_no_staging(
     [[], [LOST, LOST], [OffsetRange(ORDERS_0, 10, 12), OffsetRange(ORDERS_0, 12, 14)], [OffsetRange(ORDERS_0, 10, 10)]],
 )
 def test_each_partition_is_named_once_and_with_an_offset(world: World, named: list[OffsetRange]) -> None:
-    with pytest.raises(DecisionRefusedError, match="name each partition once, with at least one offset"):
+    with pytest.raises(DecisionRefusedError, match="name each partition once"):
         accept_loss(world.process(), named, BY_ANA)
 
 

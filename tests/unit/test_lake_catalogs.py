@@ -44,8 +44,9 @@ def test_login_and_password_are_the_credential_of_a_rest_catalog() -> None:
 
 @pytest.mark.parametrize("kind", ["rest", "hive"])
 def test_catalog_without_an_address_is_refused(kind: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"connection lake has no address of a .*: a host, or uri"):
+    with pytest.raises(ConfigurationError, match=r"no address of a .*: a host, or uri") as refused:
         lake_catalog(iceberg(extra={"type": kind}))
+    assert refused.value.subject == "lake"
 
 
 def test_password_in_the_address_of_a_catalog_is_refused_and_not_told() -> None:
@@ -56,8 +57,9 @@ def test_password_in_the_address_of_a_catalog_is_refused_and_not_told() -> None:
 
 @pytest.mark.parametrize("name", ["auth", "ssl"])
 def test_property_that_would_not_be_passed_on_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"connection lake has {name} in its extra, which is not passed on"):
+    with pytest.raises(ConfigurationError, match=f"has {name} in its extra, which") as refused:
         lake_catalog(iceberg(host="catalog", extra={"type": "rest", name: {"type": "basic"}}))
+    assert refused.value.subject == "lake"
 
 
 @pytest.mark.parametrize(("kind", "library"), [("hive", "thrift"), ("glue", "boto3")])
@@ -67,10 +69,9 @@ def test_library_that_a_catalog_needs_is_named_where_it_is_not_installed(
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, f"pyiceberg.catalog.{kind}", raising=False)
     catalog = LakeCatalog(*lake_catalog(iceberg(host="metastore", extra={"type": kind})))
-    with pytest.raises(
-        ConfigurationError, match=rf"catalog lake cannot be opened: .*pip install 'pyiceberg\[{kind}\]'"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"pip install 'pyiceberg\[{kind}\]'") as refused:
         IcebergTable(catalog, ("shop", "orders")).identify()
+    assert refused.value.subject == "lake"
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,9 @@ def test_catalog_in_another_database_gets_no_option_of_postgresql() -> None:
 
 
 def test_address_of_a_database_that_is_none_is_refused_and_not_told() -> None:
-    with pytest.raises(ConfigurationError, match="no address of a database as uri in its extra") as raised:
+    with pytest.raises(ConfigurationError, match="no address of a database as uri") as raised:
         lake_catalog(iceberg(extra={"uri": "ana:s3cret@db"}))
+    assert raised.value.subject == "lake"
     assert "s3cret" not in str(raised.value)
 
 
@@ -151,8 +153,9 @@ def test_what_is_meant_for_spark_is_not_told_to_pyiceberg() -> None:
 
 
 def test_spark_in_the_extra_that_is_no_object_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="an object with properties of Spark's catalog is needed"):
+    with pytest.raises(ConfigurationError, match="an object with properties of Spark's") as refused:
         lake_catalog(Connection("lake", "iceberg", extra={"spark": "s3.endpoint=x"}))
+    assert refused.value.subject == "lake"
 
 
 def test_login_of_the_catalog_is_in_no_text_of_it() -> None:

@@ -253,20 +253,22 @@ def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
 
 def test_same_topic_id_on_another_cluster_is_refused() -> None:
     moved = log_of((0, 100), identity=TopicIdentity("cluster-b", "topic-1"))
-    with pytest.raises(TopicChangedError, match="cluster cluster-a, found id topic-1 on cluster cluster-b"):
+    with pytest.raises(TopicChangedError, match="found id topic-1 on cluster cluster-b"):
         check_source("orders_copy", positions_at(50), moved, ["orders"])
 
 
 @pytest.mark.parametrize("positions", [(), positions_at(50)], ids=["never read", "read before"])
 def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, ...]) -> None:
-    with pytest.raises(TopicChangedError, match=r"topic orders does not exist.*stays where it is") as refusal:
+    with pytest.raises(TopicChangedError, match="topic orders does not exist") as refusal:
         check_source("orders_copy", positions, LogState({}, {}), ["orders"])
     assert refusal.value.subject == "orders"
 
 
 def test_s25_vanished_partition_is_refused_and_named() -> None:
-    with pytest.raises(TopicChangedError, match=r"orders\[1\] no longer exists.*offset 7.*Choices"):
+    with pytest.raises(TopicChangedError, match=r"no longer exists .* at offset 7 of it") as refusal:
         check_source("orders_copy", positions_at(5, 7), log_of((0, 10)), ["orders"])
+    assert refusal.value.subject == "orders[1]"
+    assert "Choices" in str(refusal.value)
 
 
 def test_s50_every_position_beyond_the_log_end_is_named_with_the_choices() -> None:

@@ -25,14 +25,15 @@ def test_s56_stale_plan_is_refused_by_the_comparison_of_positions(world: World) 
 
 
 def test_stale_plan_is_blocked_by_the_audit_when_positions_are_not_compared(world: World) -> None:
-    with pytest.raises(BatchBlockedError, match=r"ranges_meet_position: moved: orders\[0\] 0\.\.10"):
+    with pytest.raises(BatchBlockedError) as blocked:
         publish_a_stale_plan(world, ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED})
+    assert blocked.value.failed == (IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS)
     assert_exactly_once(world)
 
 
 def test_i2_stale_plan_is_refused_as_an_overlap_when_nothing_else_stops_it(world: World) -> None:
     world.ignored_checks = frozenset({IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS})
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.10 overlaps orders\[0\] 0\.\.10 of batch 1"):
+    with pytest.raises(PositionConflictError, match=r"0\.\.10 overlaps .* of batch 1"):
         publish_a_stale_plan(world, ALL_PROTECTIONS - {Protection.POSITIONS_COMPARED})
     assert_exactly_once(world)
 

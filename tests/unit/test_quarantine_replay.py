@@ -126,8 +126,9 @@ def test_record_that_is_dropped_after_it_was_staged_does_not_come_back(world: Wo
     run_batch.audit(platform, batch.batch_id, "again")
     platform.decisions.drop_quarantined(PIPELINE, [OffsetRange(ORDERS_0, 3, 4)], ANA)
     before = rows(world)
-    with pytest.raises(ReplayRefusedError, match=r"orders\[0\] 3..4 left quarantine.*ask again"):
+    with pytest.raises(ReplayRefusedError, match="left quarantine") as refused:
         run_batch.publish(platform, batch.batch_id, "again")
+    assert refused.value.ranges == (OffsetRange(ORDERS_0, 3, 4),)
     assert rows(world) == before
     assert quarantined(world) == [2, 7]
     assert_proved(world)
@@ -203,9 +204,7 @@ def test_more_than_one_batch_can_hold_is_refused_by_a_run_and_a_dry_run_with_the
         lambda: plans.plan_replay(world.process(), asked, "again", ANA, "again"),
         lambda: dry_run_replay(world.process(), asked, "look", ANA),
     ):
-        with pytest.raises(
-            ReplayRefusedError, match=r"3 records would be 2 batches.* then for the others: "
-        ) as refused:
+        with pytest.raises(ReplayRefusedError, match="3 records would be 2 batches") as refused:
             ask()
         assert refused.value.ranges == (OffsetRange(ORDERS_0, 2, 4),)
         assert "orders[0] 2..4." in str(refused.value)

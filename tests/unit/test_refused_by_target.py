@@ -68,8 +68,10 @@ def test_batch_that_its_target_refuses_is_not_accepted_and_nothing_is_recorded(
 ) -> None:
     batch, _ = block(world)
     for _ in range(2):
-        with pytest.raises(DecisionRefusedError, match=r"cannot be accepted: table orders .* batchledger skip"):
+        with pytest.raises(DecisionRefusedError, match="cannot be accepted: table orders") as refused:
             accept(alter(refusing(world)), batch.batch_id, BY_ANA)
+        assert refused.value.batch_id == batch.batch_id
+        assert f"batchledger skip {PIPELINE}" in str(refused.value)
     assert world.process().ledger.load_batch(batch.batch_id) == batch
     assert world.process().decisions.load_decisions(batch.batch_id) == []
     assert world.times_published() == {}
@@ -116,8 +118,9 @@ def test_replay_that_the_target_refuses_is_closed_and_the_rows_that_are_there_st
     ranges = tuple(each for each in world.process().ledger.load_batch(1).ranges)
     replay = plans.plan_replay(refusing(world), Replay(ranges), "again", BY_ANA, "key")
     assert replay is not None
-    with pytest.raises(BatchBlockedError, match=rf"close it with: batchledger discard {replay.batch_id}") as told:
+    with pytest.raises(BatchBlockedError, match="close it with: batchledger discard") as told:
         run_batch.take_through(refusing(world), replay.batch_id, "again")
+    assert (told.value.batch_id, told.value.failed) == (replay.batch_id, (ACCEPTED_BY_TARGET,))
     assert "batchledger skip" not in str(told.value)
     with pytest.raises(DecisionRefusedError, match="cannot be accepted: table orders"):
         accept(refusing(world), replay.batch_id, BY_ANA)

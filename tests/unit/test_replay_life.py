@@ -401,8 +401,9 @@ def test_expiry_while_a_window_is_looked_up_is_refused_and_on_request_only_the_r
     source = ExpiringSource(world.broker, is_found_before)
     platform = replace(world.process(), source=source)
     window = Window(hours[3], hours[7])
-    with pytest.raises(ExpiredError, match=r"5 offsets that may belong to the window: orders\[0\] 0\.\.5"):
+    with pytest.raises(ExpiredError, match="may belong to the window") as refused:
         plans.preview_replay(platform, Replay(window))
+    assert refused.value.ranges == (OffsetRange(ORDERS_0, 0, 5),)
     world.broker.expire(ORDERS_0, 0)
     planned = plans.preview_replay(platform, Replay(window, allow_expired=True))
     assert planned.ranges == (OffsetRange(ORDERS_0, 5, 7),)

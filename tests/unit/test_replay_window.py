@@ -284,10 +284,10 @@ def test_late_month_at_the_end_of_the_log_is_found_and_only_that() -> None:
 
 def test_interval_that_would_end_empty_is_refused_with_the_command_that_finds_its_records() -> None:
     world = Log(rows_at(1, 2, 50, 51, 11, 12), published=6).build()
-    with pytest.raises(
-        ReplayRefusedError, match=r"its part of the log is empty.* in orders\[0\] 4\.\.6.*--from 2026-11-21T00:10"
-    ):
+    with pytest.raises(ReplayRefusedError, match="its part of the log is empty") as refused:
         look(world, Interval(at(10), at(20)))
+    assert refused.value.ranges == (cut(4, 6),)
+    assert "--from 2026-11-21T00:10" in str(refused.value)
     planned = look(world, Interval(at(0), at(10)))
     assert (planned.ranges, planned.notes) == ((cut(0, 2),), ())
     planned = look(world, Interval(at(50), at(60)))

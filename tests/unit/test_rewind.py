@@ -224,8 +224,10 @@ def test_dry_run_of_a_truncating_rewind_counts_the_rows_and_keeps_them(world: Wo
 
 def test_truncation_that_nobody_could_make_up_for_is_refused_unless_the_loss_is_allowed(world: World) -> None:
     world.broker.expire(ORDERS_0, before=3)
-    with pytest.raises(ExpiredError, match=r"3 offsets that Kafka has removed: orders\[0\] 0\.\.3.*--allow-expired"):
+    with pytest.raises(ExpiredError, match="3 offsets that Kafka has removed") as expired:
         rewind(world.process(), Rewind(StartPolicy.EARLIEST, truncate=True), BY_ANA)
+    assert expired.value.ranges == (OffsetRange(ORDERS_0, 0, 3),)
+    assert "--allow-expired" in str(expired.value)
     assert len(rows(world)) == 15
     allowed = Rewind(StartPolicy.EARLIEST, truncate=True, allow_expired=True)
     recorded = record_of(rewind(world.process(), allowed, BY_ANA)).after
@@ -243,8 +245,10 @@ def test_truncation_keeps_no_promise_for_what_is_not_read_again_and_is_refused(
     """--allow-expired is about what Kafka has removed, not about what would be left out."""
     world.broker.expire(ORDERS_0, before=3)
     later = Rewind({ORDERS_0: 7, ORDERS_1: 0}, truncate=True, allow_expired=allow_expired)
-    with pytest.raises(DecisionRefusedError, match=r"4 offsets that lie before .*: orders\[0\] 3\.\.7\..*to earliest"):
+    with pytest.raises(DecisionRefusedError, match="4 offsets that lie before") as refused:
         rewind(world.process(), later, BY_ANA)
+    assert refused.value.ranges == (OffsetRange(ORDERS_0, 3, 7),)
+    assert "Rewind to earliest" in str(refused.value)
     assert len(rows(world)) == 15
     assert next_offsets(world) == [10, 5]
 
@@ -259,8 +263,9 @@ def test_truncation_is_refused_while_the_table_holds_a_topic_that_the_pipeline_r
     both = replace(both, rules=replace(both.rules, topics=("orders", "payments")))
     run_batch.run_once(both, "both")
     asked = Rewind(StartPolicy.EARLIEST, truncate=True, allow_expired=allow_expired)
-    with pytest.raises(DecisionRefusedError, match=r"4 offsets of payments, which .* any more: payments\[0\] 0\.\.4"):
+    with pytest.raises(DecisionRefusedError, match="4 offsets of payments, which") as refused:
         rewind(world.process(), asked, BY_ANA)
+    assert refused.value.ranges == (OffsetRange(payments, 0, 4),)
     assert len(rows(world)) == 19
     assert rewind(both, asked, BY_ANA).is_new
 

@@ -10,6 +10,7 @@ import pytest
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
+from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
@@ -155,8 +156,9 @@ def test_i4_run_that_is_overtaken_while_it_audits_is_told_by_whom(world: World) 
             run_batch.run_once(world.process(), "run-2")
             raise StagingLostError(f"the tables of {attempt.batch.label} are gone")
 
-    with pytest.raises(FencedError, match="attempt 1 of run run-1 is fenced by attempt 2 of run run-2"):
+    with pytest.raises(FencedError, match="of run run-2") as fenced:
         run_batch.audit(replace(platform, sink=OvertakenSink(world.database, "orders")), planned.batch_id, "run-1")
+    assert (fenced.value.batch_id, fenced.value.attempt) == (planned.batch_id, 2)
     assert_exactly_once(world)
 
 
@@ -176,8 +178,9 @@ def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocke
             return super().block(attempt, refusal)
 
     late = replace(platform, sink=RefusingSink(world.database, "orders"), ledger=LateLedger(world.database))
-    with pytest.raises(BatchBlockedError, match="accepted_by_target: batch 1 of orders_copy cannot be ordered"):
+    with pytest.raises(BatchBlockedError, match=r"batch 1 .* cannot be ordered") as blocked:
         run_batch.publish(late, audited.batch_id, "run-1")
+    assert blocked.value.failed == (ACCEPTED_BY_TARGET,)
 
 
 @dataclass

@@ -44,17 +44,19 @@ def test_a_new_java_is_found(fake_java: FakeJava, version: str) -> None:
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2"])
 def test_an_old_java_is_refused(fake_java: FakeJava, version: str) -> None:
     java = fake_java(f"""echo 'openjdk version "{version}"' >&2""")
-    with pytest.raises(SetupError, match=rf'expected 17 or newer, found version "{version[:2]}.* at {java}; install'):
+    with pytest.raises(SetupError, match="Java is too old: expected 17 or") as refused:
         machine.find_java()
+    assert f'found version "{version[:2]}' in str(refused.value)
+    assert f"at {java}; install" in str(refused.value)
 
 
 def test_a_missing_java_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="Java is missing: install Java 17 or newer"):
+    with pytest.raises(SetupError, match="Java is missing: install Java 17 or"):
         machine.find_java({"PATH": str(tmp_path)})
 
 
 def test_a_java_home_without_java_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=f"Java does not start, {tmp_path}/bin/java: No such file"):
+    with pytest.raises(SetupError, match=f"{tmp_path}/bin/java: No such file"):
         machine.find_java({"JAVA_HOME": str(tmp_path)})
 
 
@@ -63,18 +65,17 @@ def test_a_taken_port_is_told_with_its_service_and_variable() -> None:
         for one in (taken, free):
             one.bind(("127.0.0.1", 0))
         taken.listen()
-        port_by_service = {"kafka": taken.getsockname()[1], "spark": free.getsockname()[1]}
+        kafka, spark = taken.getsockname()[1], free.getsockname()[1]
         free.close()
-        with pytest.raises(
-            SetupError, match=f"port {port_by_service['kafka']} for kafka, set BATCHLEDGER_KAFKA_PORT"
-        ) as told:
-            machine.check_ports(["kafka", "spark"], port_by_service)
+        with pytest.raises(SetupError, match=f"port {kafka} for kafka, set") as told:
+            machine.check_ports(["kafka", "spark"], {"kafka": kafka, "spark": spark})
+        assert "set BATCHLEDGER_KAFKA_PORT" in str(told.value)
         assert "spark" not in str(told.value)
 
 
 def test_a_full_disk_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "NEEDED_BYTES", 2**62)
-    with pytest.raises(SetupError, match=f"need .* GiB below {home.local}, found .* make room"):
+    with pytest.raises(SetupError, match=f"GiB below {home.local}, found"):
         machine.check_disk(home)
 
 
@@ -89,8 +90,9 @@ def test_a_complete_list_of_jars_starts_no_java(home: Home, fake_java: FakeJava)
 
 def test_a_failed_download_is_told_and_leaves_nothing_behind(home: Home, fake_java: FakeJava) -> None:
     fake_java("""[ "$1" = -version ] && echo 'openjdk version "17"' >&2 && exit; echo no route to host; exit 1""")
-    with pytest.raises(SetupError, match=r"jars of spark could not be fetched: check the network.*/log/spark\.log"):
+    with pytest.raises(SetupError, match="jars of spark could not be fetched") as told:
         jars.fetch_jars(home, "spark")
+    assert str(home.cache / "log" / "spark.log") in str(told.value)
     assert (home.cache / "log" / "spark.log").read_text() == "no route to host\n"
     assert list((home.cache / "jars").iterdir()) == []
 

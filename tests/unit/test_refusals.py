@@ -1,0 +1,67 @@
+"""Why something is not done to a batch, in the words that people read."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from batchledger.model import refusals
+from batchledger.model.batch import Attempt, Batch, BatchState, Lane, Target
+from batchledger.model.errors import BatchledgerError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+
+FLIGHTS_3 = TopicPartition("flights", 3)
+BATCH = Batch(
+    17,
+    "flights",
+    Lane.LIVE,
+    BatchState.PUBLISHED,
+    2,
+    "run-2",
+    (OffsetRange(FLIGHTS_3, 1200, 1500),),
+    0,
+    datetime(2026, 11, 21, tzinfo=UTC),
+)
+STALE = Attempt(BATCH, 1, "run-1")
+BEFORE = Target("public.flights", "16412")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (
+            refusals.fenced_by(BATCH, STALE),
+            "attempt 1 of run run-1 is fenced by attempt 2 of run run-2, which has the batch published.",
+        ),
+        (
+            refusals.fenced_by(replace(BATCH, state=BatchState.DISCARDED), STALE),
+            "batch 17 of flights was discarded by a person's decision, run run-1 changes nothing.",
+        ),
+        (
+            refusals.closed(BATCH, "run-3"),
+            "batch 17 of flights cannot be attempted again: attempt 2 of run run-2 has it published.",
+        ),
+        (
+            refusals.position_conflict(BATCH, {FLIGHTS_3: 1300}),
+            "flights[3] expected 1200, found 1300. Somebody else moved it; nothing was changed.",
+        ),
+        (
+            refusals.position_conflict(BATCH, {FLIGHTS_3: 900}),
+            "flights[3] expected 1200, found 900. An earlier batch has to be published first",
+        ),
+        (
+            refusals.target_changed("flights", BEFORE, "public.flights", "16500"),
+            "published to public.flights (id 16412) before; public.flights is another one (id 16500).",
+        ),
+        (
+            refusals.target_changed("flights", BEFORE, "public.flights", None),
+            "public.flights is not there. It was dropped or renamed. Nothing was written. Bring it back",
+        ),
+        (
+            refusals.target_owned("flights", "public.flights", "flights_old"),
+            "public.flights belongs to another pipeline, flights_old, which has published to it; flights wrote nothing",
+        ),
+    ],
+)
+def test_refusal_says_who_was_faster_or_what_stands_in_the_way(refusal: BatchledgerError, said: str) -> None:
+    assert said in str(refusal)
