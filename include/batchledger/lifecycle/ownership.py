@@ -23,8 +23,10 @@ def load_batch(platform: Platform, batch_id: int) -> Batch:
     batch = platform.ledger.load_batch(batch_id)
     if batch.pipeline != platform.rules.name:
         raise UnknownBatchError(
-            f"batch {batch_id} belongs to pipeline {batch.pipeline}, not to {platform.rules.name}; nothing changed.",
+            f"{platform.rules.name} has no batch {batch_id}: another pipeline has it; nothing was changed. See which "
+            f"one with: batchledger batch {batch_id}.",
             batch_id=batch_id,
+            pipeline=platform.rules.name,
         )
     return batch
 
