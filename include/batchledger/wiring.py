@@ -371,7 +371,10 @@ def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:
     if batch.attempt_run not in (None, run):
         return FencedError(
             f"{batch.label}: run {run} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has the "
-            f"batch {batch.state}. This run changed nothing visible."
+            f"batch {batch.state}. This run changed nothing visible.",
+            batch_id=batch.batch_id,
+            attempt=batch.attempt,
+            run=batch.attempt_run,
         )
     kind = StagingError if code not in (2, 3) else StageRefusedError
     return kind(

@@ -279,3 +279,10 @@ class MemorySourceLog:
             oldest_unread_at=oldest,
             expires_at=oldest + retention if oldest and may_expire else None,
         )
+
+
+def ids_of(error: TopicChangedError) -> tuple[str, str]:
+    """The topic that was expected, and the one that was found."""
+    assert error.expected is not None
+    assert error.found is not None
+    return error.expected.topic_id, error.found.topic_id

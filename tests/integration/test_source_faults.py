@@ -72,7 +72,7 @@ def test_recreated_topic_stops_the_pipeline_with_both_ids(workplace: Workplace) 
     pipeline.send(100)
     with pytest.raises(TopicChangedError) as refused:
         run_batch.run_once(pipeline.platform(), "second")
-    assert (refused.value.subject, refused.value.expected) == (pipeline.name, before[0].identity.topic_id)
+    assert (refused.value.subject, refused.value.expected) == (pipeline.name, before[0].identity)
     assert refused.value.found not in (None, refused.value.expected)
     assert "Choices" in str(refused.value)
     assert pipeline.platform().ledger.load_positions(pipeline.name) == before

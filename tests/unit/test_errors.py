@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batchledger.model import errors
+from batchledger.model.batch import TopicIdentity
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
@@ -76,7 +77,7 @@ ABOUT: dict[str, Any] = {
     "ranges": (OffsetRange(ORDERS_3, 1200, 1500),),
 }
 ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
-    errors.FencedError: {"attempt": 2},
+    errors.FencedError: {"attempt": 2, "run": "manual__2"},
     errors.AtWorkError: {
         "state": "staged",
         "attempt": 1,
@@ -86,7 +87,10 @@ ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
     errors.BatchBlockedError: {"failed": ("balance_closes",)},
     errors.CheckNotRunError: {"unjudged": ("range_of_amount",)},
     errors.PositionConflictError: {"found": {ORDERS_3: 1100}},
-    errors.TopicChangedError: {"expected": "topic-1", "found": "topic-2"},
+    errors.TopicChangedError: {
+        "expected": TopicIdentity("cluster", "topic-1"),
+        "found": TopicIdentity("cluster", "topic-2"),
+    },
     errors.TargetChangedError: {"expected": "16412", "found": "16500", "owner": "flights_old"},
     errors.KeyConflictError: {"coordinates": ("orders[3]@1207",)},
 }

@@ -248,13 +248,18 @@ def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
     assert "topic orders is not the one this pipeline was reading" in message
     assert "expected id topic-1 on cluster cluster-a, found id topic-2 on cluster cluster-a" in message
     assert "Choices: point the connection back, or read the new topic under a new pipeline name" in message
-    assert (refusal.value.subject, refusal.value.expected, refusal.value.found) == ("orders", "topic-1", "topic-2")
+    assert (refusal.value.subject, refusal.value.expected, refusal.value.found) == (
+        "orders",
+        TopicIdentity("cluster-a", "topic-1"),
+        TopicIdentity("cluster-a", "topic-2"),
+    )
 
 
 def test_same_topic_id_on_another_cluster_is_refused() -> None:
     moved = log_of((0, 100), identity=TopicIdentity("cluster-b", "topic-1"))
-    with pytest.raises(TopicChangedError, match="found id topic-1 on cluster cluster-b"):
+    with pytest.raises(TopicChangedError) as refusal:
         check_source("orders_copy", positions_at(50), moved, ["orders"])
+    assert refusal.value.found == TopicIdentity("cluster-b", "topic-1")
 
 
 @pytest.mark.parametrize("positions", [(), positions_at(50)], ids=["never read", "read before"])

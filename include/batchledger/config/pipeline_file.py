@@ -273,7 +273,9 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{file}: not readable as YAML: {reason}", subject=file) from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{file}: not a pipeline: it has no keys; name, source and sink are required.")
+        raise ConfigurationError(
+            f"{file}: not a pipeline: it has no keys; name, source and sink are required.", subject=file
+        )
     try:
         pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
     except ValidationError as error:

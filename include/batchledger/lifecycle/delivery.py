@@ -249,7 +249,10 @@ def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part])
     try:
         with _publication(platform, attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED) as publication:
             if has_moved and not publication.holds_all_ranges:
-                raise FencedError("a replay has published offsets of it again in the meantime, and its rows stay.")
+                raise FencedError(
+                    "a replay has published offsets of it again in the meantime, and its rows stay.",
+                    batch_id=attempt.batch.batch_id,
+                )
             # What has moved holds its ranges already.
             done = _apply(parts, () if has_moved else publication.find_replaced(), platform, publication)
             _finish(done, platform, publication, is_last=True)

@@ -51,6 +51,7 @@ def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState
             f"{batch.state}; run {run} changes nothing. No action is needed: the other run finishes the batch.",
             batch_id=batch.batch_id,
             attempt=batch.attempt,
+            run=batch.attempt_run,
         )
     if batch.state is BatchState.BLOCKED:
         raise blocked_already(batch)
@@ -60,6 +61,7 @@ def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState
             "work on it. This duplicate of the step changes nothing.",
             batch_id=batch.batch_id,
             attempt=batch.attempt,
+            run=batch.attempt_run,
         )
     return Attempt(batch, batch.attempt, run)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, ClassVar
 
+from batchledger.model.batch import TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
 
@@ -79,7 +80,8 @@ class FencedError(BatchledgerError):
     """A newer attempt owns the batch; this one can change nothing visible (I4)."""
 
     attempt: int | None = field(default=None, kw_only=True)
-    """The newer one."""
+    run: str | None = field(default=None, kw_only=True)
+    """The newer attempt, and whose it is."""
 
 
 @dataclass(eq=False, repr=False)
@@ -177,9 +179,9 @@ class TopicChangedError(BatchledgerError):
 
     exit_code = 3
 
-    expected: str | None = field(default=None, kw_only=True)
-    found: str | None = field(default=None, kw_only=True)
-    """The identities of the topic, when it is another one."""
+    expected: TopicIdentity | None = field(default=None, kw_only=True)
+    found: TopicIdentity | None = field(default=None, kw_only=True)
+    """Set if it is another topic."""
 
 
 class TargetRefusedError(BatchledgerError):

@@ -34,6 +34,7 @@ def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
         f"{found.attempt_run}, which has the batch {found.state}. This attempt changed nothing visible.",
         batch_id=found.batch_id,
         attempt=found.attempt,
+        run=found.attempt_run,
     )
 
 
@@ -56,7 +57,7 @@ def closed(found: Batch, run: str) -> FencedError:
             f"{found.label} cannot be attempted again: attempt {found.attempt} of run {found.attempt_run} has it "
             f"{found.state}. Nothing is left to do for run {run}."
         )
-    return FencedError(message, batch_id=found.batch_id, attempt=found.attempt)
+    return FencedError(message, batch_id=found.batch_id, attempt=found.attempt, run=found.attempt_run)
 
 
 def outcome_pending(batch: Batch) -> OutcomePendingError:

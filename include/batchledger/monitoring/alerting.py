@@ -109,7 +109,7 @@ def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = 
     worker = threading.Thread(target=deliver, daemon=True)
     worker.start()
     worker.join(seconds)
-    error = outcome[0] if outcome else ChannelError(_no_answer(seconds))
+    error = outcome[0] if outcome else ChannelError(_no_answer(seconds), subject=connection_id)
     if error is not None:
         raise error
 
@@ -121,7 +121,9 @@ def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) ->
     except BatchledgerError:
         raise
     except Exception as error:
-        raise ChannelError(f"{connection_id} could not be used: {type(error).__name__}.") from error
+        raise ChannelError(
+            f"{connection_id} could not be used: {type(error).__name__}.", subject=connection_id
+        ) from error
 
 
 def _no_answer(seconds: float) -> str:

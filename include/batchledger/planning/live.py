@@ -254,8 +254,8 @@ def check_identity(positions: Sequence[Position], log: LogState) -> None:
                 "was deleted and created again, or the connection points to another cluster. Choices: point the "
                 "connection back, or read the new topic under a new pipeline name and table.",
                 subject=topic,
-                expected=position.identity.topic_id,
-                found=found.topic_id,
+                expected=position.identity,
+                found=found,
             )
         if position.partition not in log.log_by_partition:
             raise TopicChangedError(

@@ -38,10 +38,14 @@ class AppriseChannel:
             raise ChannelError(
                 f"connection {self.connection_id} is not an Apprise connection: its extra needs config, an object or a "
                 'list of objects with "path": the URL of a service.',
+                subject=self.connection_id,
             ) from error
         names = ", ".join(dict.fromkeys(str(each.service_name) for each in services))
         if not names:
-            raise ChannelError(f"connection {self.connection_id} names no service whose URL Apprise understands.")
+            raise ChannelError(
+                f"connection {self.connection_id} names no service whose URL Apprise understands.",
+                subject=self.connection_id,
+            )
         kind = NotifyType.SUCCESS if message.is_good else _TYPE_BY_SEVERITY[message.severity]
         if not services.notify(message.text, message.title, notify_type=kind, body_format=NotifyFormat.TEXT):
-            raise ChannelError(f"not everything was delivered to {names}.")
+            raise ChannelError(f"not everything was delivered to {names}.", subject=self.connection_id)

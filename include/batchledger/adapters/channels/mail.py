@@ -33,10 +33,13 @@ class MailChannel:
                     to=_addressees(hook), subject=message.title, html_content=render_page(message), mime_charset="utf-8"
                 )
         except smtplib.SMTPResponseException as error:
-            raise ChannelError(f"the mail server of {self.connection_id} answered {error.smtp_code}.") from error
+            raise ChannelError(
+                f"the mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
+            ) from error
         except (smtplib.SMTPException, OSError) as error:
             raise ChannelError(
-                f"the mail server of {self.connection_id} could not be used: {type(error).__name__}."
+                f"the mail server of {self.connection_id} could not be used: {type(error).__name__}.",
+                subject=self.connection_id,
             ) from error
 
 

@@ -31,7 +31,10 @@ class WebhookChannel:
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ChannelError(
-                f"the endpoint of {self.connection_id} could not be used: {type(error).__name__}."
+                f"the endpoint of {self.connection_id} could not be used: {type(error).__name__}.",
+                subject=self.connection_id,
             ) from error
         if not answer.is_success:
-            raise ChannelError(f"the endpoint of {self.connection_id} answered {answer.status_code}.")
+            raise ChannelError(
+                f"the endpoint of {self.connection_id} answered {answer.status_code}.", subject=self.connection_id
+            )

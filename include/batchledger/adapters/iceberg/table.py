@@ -144,6 +144,8 @@ class IcebergTable:
                         f"{tag} there; {own} wrote nothing. Name another table in sink.table; or, when {pipeline} is "
                         f"gone for good, remove the tag {tag}.",
                         subject=self.name,
+                        pipeline=own,
+                        owner=pipeline,
                     )
             newest = find_newest(table, own)
             if newest is not None and not knows(*newest):
@@ -156,6 +158,7 @@ class IcebergTable:
                     "move behind what is in the table (batchledger skip), and remove the tags of the old one"
                     f"{': ' if tags else ''}{', '.join(sorted(tags))}.",
                     subject=self.name,
+                    pipeline=own,
                 )
             return str(table.metadata.table_uuid)
 

@@ -188,12 +188,14 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
         return ServiceUnavailableError(
             f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
             "again when the database answers.",
+            batch_id=None if rows is None else rows.batch.batch_id,
         )
     if cause is Cause.LIMIT:
         return _limited(action, reason)
     if _is_staging_gone(error):
         return StagingLostError(
             f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
+            batch_id=None if rows is None else rows.batch.batch_id,
         )
     return _translate_refusal(error, action, rows, reason)
 

@@ -269,6 +269,7 @@ class OutputWriter:
                 f"{label} was not {happened} Broker, database or this process stood still meanwhile, so the step can "
                 f"be run again. Where that does not help: {advice}",
                 batch_id=batch_id,
+                subject=self.topic,
             )
         return TargetRefusedError(f"{label} cannot be {happened} {advice}", batch_id=batch_id, subject=self.topic)
 

@@ -27,6 +27,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     read_target,
     require_none_committing,
 )
+from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import (
     Attempt,
     Batch,
@@ -220,12 +221,14 @@ class PostgresPublication:
                     f"{batch.label} overlaps offsets that are published already: {error.diag.message_detail}. The "
                     "database refused it; nothing was changed.",
                     batch_id=batch.batch_id,
+                    ranges=batch.ranges,
                 ) from error
             except psycopg.errors.CheckViolation as error:
                 raise BatchBlockedError(
                     f"the balance of {batch.label} is not closed: {error.diag.message_detail}. The "
                     "database refused it; nothing was changed.",
                     batch_id=batch.batch_id,
+                    failed=(IntegrityCheck.BALANCE_CLOSES,),
                 ) from error
             cursor.execute(
                 "update batchledger.batch set state = 'published', published_at = clock_timestamp(), "

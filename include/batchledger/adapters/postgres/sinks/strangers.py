@@ -41,7 +41,8 @@ def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.I
 
 
 def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetChangedError:
-    where = describe_ranges(read_ranges(each[:4] for each in found))
+    ranges = tuple(read_ranges(each[:4] for each in found))
+    where = describe_ranges(ranges)
     rows = sum(each[4] for each in found)
     return TargetChangedError(
         f"table {name} holds {rows:,} rows of {where}, which no batch of this ledger has published; {batch.pipeline} "
@@ -52,4 +53,5 @@ def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetCha
         pipeline=batch.pipeline,
         batch_id=batch.batch_id,
         subject=name,
+        ranges=ranges,
     )

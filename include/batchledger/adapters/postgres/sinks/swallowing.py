@@ -33,6 +33,7 @@ def rows_ignored(
         f"table {name} {what}, without an error. It has: {found}. Nothing was published. Let it take every row of "
         f"{attempt.batch.pipeline} and give up every row that is published again; leave records out in a transform.",
         batch_id=attempt.batch.batch_id,
+        subject=name,
     )
 
 
