@@ -156,7 +156,6 @@ class _NoRows:
     """The Sink and StagedRows ports, for as much as the steps ask: every record is staged once, nothing is moved."""
 
     ranges: Sequence[OffsetRange] = ()
-    commits_itself: bool = False
 
     @contextmanager
     def read_staged(self, attempt: Attempt) -> Iterator["_NoRows"]:

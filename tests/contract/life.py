@@ -17,7 +17,7 @@ from batchledger.model.checks import CheckResult, Outcome
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.planning.live import Plan
-from batchledger.ports import EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
+from batchledger.ports import CommittingSink, EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
@@ -154,11 +154,11 @@ def audit(warehouse: Warehouse, attempt: Attempt, check: CheckResult = PASSED) -
 
 def publish(warehouse: Warehouse, attempt: Attempt) -> int:
     """Publish rows, quarantine and, if it is a live batch, position; return the number of rows."""
-    attempt = announce(warehouse, attempt) if warehouse.sink.commits_itself else attempt
-    state = attempt.batch.state if warehouse.sink.commits_itself else BatchState.AUDITED
+    attempt = announce(warehouse, attempt) if isinstance(warehouse.sink, CommittingSink) else attempt
+    state = attempt.batch.state if isinstance(warehouse.sink, CommittingSink) else BatchState.AUDITED
     with warehouse.ledger.publication(attempt, state) as publication:
         rows = apply(warehouse, publication)
-        if warehouse.sink.commits_itself:
+        if isinstance(warehouse.sink, CommittingSink):
             warehouse.sink.commit(publication)
         return rows
 
@@ -166,7 +166,9 @@ def publish(warehouse: Warehouse, attempt: Attempt) -> int:
 def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
     """Say that the sink is about to commit an audited attempt; return it as it is then."""
     with warehouse.ledger.publication(attempt) as publication:
-        publication.announce(warehouse.sink.prepare_commit(attempt) if warehouse.sink.commits_itself else ())
+        publication.announce(
+            warehouse.sink.prepare_commit(attempt) if isinstance(warehouse.sink, CommittingSink) else ()
+        )
     return replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
 
 

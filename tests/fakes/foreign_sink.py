@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
 from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
-from batchledger.ports import Publication, TargetAccess
+from batchledger.ports import CommittingSink, Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables
 from tests.fakes.publication import MemoryPublication
@@ -34,15 +34,10 @@ def store_of(sink: str) -> ForeignStore | None:
 
 
 @dataclass(frozen=True)
-class MemoryForeignSink(MemorySink):
+class MemoryForeignSink(MemorySink, CommittingSink):
     """See the port. The target is prepared in the tables of the ledger's transaction, and moved to the store."""
 
     store: ForeignStore = field(default_factory=ForeignStore)
-
-    @property
-    def commits_itself(self) -> bool:
-        """See the port."""
-        return True
 
     @property
     def committed(self) -> Tables:

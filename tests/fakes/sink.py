@@ -27,7 +27,7 @@ from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
 from batchledger.model.refusals import target_changed, target_owned
-from batchledger.ports import Publication, RowsToCheck, TargetAccess
+from batchledger.ports import CommittingSink, Publication, RowsToCheck, TargetAccess
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -135,11 +135,6 @@ class MemorySink:
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
-
-    @property
-    def commits_itself(self) -> bool:
-        """See the port."""
-        return False
 
     @property
     def committed(self) -> Tables:
@@ -338,7 +333,7 @@ class MemorySink:
         publication.confirm_target(self.table, target.identity)
         missing = [row for row in accepted if coordinate_of(row) not in held]
         strangers = [row for row in target.rows if _is_within(row, attempt) and not _is_known(tables, row)]
-        if strangers and self.upsert is None and not self.commits_itself:
+        if strangers and self.upsert is None and not isinstance(self, CommittingSink):
             raise TargetChangedError(f"table {self.table} holds {len(strangers)} rows of {attempt.batch.label} already")
         rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in missing)
         if self.upsert is None:
@@ -347,26 +342,6 @@ class MemorySink:
             content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
         tables.targets[self.table] = replace(target, rows=content)
         return len(accepted)
-
-    def commit(self, publication: Publication) -> None:
-        """See the port."""
-        raise AssertionError("the sink shares the ledger's commit")
-
-    def confirm(self, publication: Publication) -> None:
-        """See the port."""
-        raise AssertionError("the sink shares the ledger's commit")
-
-    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
-        """See the port."""
-        raise AssertionError("the sink shares the ledger's commit")
-
-    def find_commit(self, attempt: Attempt) -> bool | None:
-        """See the port."""
-        raise AssertionError("the sink shares the ledger's commit")
-
-    def search_commit(self, attempt: Attempt) -> None:
-        """See the port."""
-        raise AssertionError("the sink shares the ledger's commit")
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""

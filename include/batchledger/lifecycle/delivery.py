@@ -17,6 +17,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from batchledger.lifecycle.at_work import wait_until_left
+from batchledger.lifecycle.outcome import has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.model.errors import (
@@ -26,14 +27,12 @@ from batchledger.model.errors import (
     OutcomePendingError,
     OutcomeUnknownError,
     RowsLostError,
-    ServiceUnavailableError,
     StagingLostError,
-    TargetChangedError,
     TargetRefusedError,
 )
 from batchledger.model.refusals import outcome_pending
 from batchledger.planning.replay import check_quarantined
-from batchledger.ports import Publication
+from batchledger.ports import CommittingSink, Publication
 
 logger = logging.getLogger(__name__)
 
@@ -72,19 +71,20 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         _commit_announced(platform, attempt, may_be_there=True)
         return
     parts, *rest = _COMMITS[attempt.batch.delivery]
+    sink = platform.sink
     with _publication(platform, attempt) as publication:
         replaced = publication.find_replaced()
         if _takes_over(attempt, replaced):
             parts = _EVERYTHING
-        is_announced = parts == _EVERYTHING and platform.sink.commits_itself
-        if is_announced:
+        is_announced = parts == _EVERYTHING and isinstance(sink, CommittingSink)
+        if parts == _EVERYTHING and isinstance(sink, CommittingSink):
             # Whoever asks later knows by it which target would know.
-            platform.sink.confirm_target(publication)
-            publication.announce(platform.sink.prepare_commit(attempt))
+            sink.confirm_target(publication)
+            publication.announce(sink.prepare_commit(attempt))
         else:
             if _Part.ROWS not in parts:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
-                platform.sink.check(publication)
+                sink.check(publication)
             _apply(parts, replaced, platform, publication)
             _finish(parts, platform, publication, is_last=parts == _EVERYTHING)
     if is_announced:
@@ -117,14 +117,13 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
     """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
     if may_be_there:
-        _let_sink_tell(platform, attempt)
+        let_sink_tell(platform, attempt)
     is_there = False
     try:
         with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
             # Within the transaction: others wait, so nobody commits it between the answer and what follows from it.
-            is_there = may_be_there and _has_committed(platform, publication)
-            _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
-            _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
+            is_there = may_be_there and has_committed(platform, publication)
+            _finish_announced(platform, publication, is_there=is_there)
     except (OutcomeUnknownError, FencedError):
         # Fenced: somebody else goes on with it.
         raise
@@ -133,9 +132,9 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
             raise
         # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
         with suppress(BatchledgerError):
-            _let_sink_tell(platform, attempt)
+            let_sink_tell(platform, attempt)
             with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-                is_there = _has_committed(platform, publication)
+                is_there = has_committed(platform, publication)
                 if not is_there:
                     publication.revoke()
         if is_there:
@@ -145,53 +144,6 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
                 batch_id=attempt.batch.batch_id,
             ) from error
         raise
-
-
-def _let_sink_tell(platform: Platform, attempt: Attempt) -> None:
-    """See that the sink can tell at once what became of a batch that is committing, however long that takes.
-
-    Waits for a run that is committing it at the moment. A search has no transaction of the ledger around it, which
-    would be idle for longer than the database allows. What the search finds does not count here: the sink is asked
-    again.
-    """
-    with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-        is_told = _ask(platform, publication) is not None
-    if not is_told:
-        batch = platform.ledger.load_batch(attempt.batch.batch_id)
-        platform.sink.search_commit(replace(attempt, batch=batch))
-
-
-def _has_committed(platform: Platform, publication: Publication) -> bool:
-    """Ask the sink for a batch that was announced, once it has searched for it if it has to."""
-    answer = _ask(platform, publication)
-    if answer is None:
-        label = publication.attempt.batch.label
-        raise ServiceUnavailableError(
-            f"whether {label} was committed cannot be told: what the sink keeps of it was there a moment ago, and was "
-            "deleted. Nothing was changed; the step can be run again."
-        )
-    return answer
-
-
-def _ask(platform: Platform, publication: Publication) -> bool | None:
-    """Ask the sink for a batch; "no" and "cannot tell" count only if they come from the target of the announcement."""
-    attempt = publication.attempt
-    answer = platform.sink.find_commit(attempt)
-    if answer:
-        return True
-    try:
-        platform.sink.confirm_target(publication)
-    except TargetChangedError as error:
-        batch = attempt.batch
-        raise TargetChangedError(
-            f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
-            "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
-            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. If it was restored or moved, adopt it "
-            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. If it is gone for good, read the "
-            "source again under a new pipeline name.",
-            batch_id=batch.batch_id,
-        ) from error
-    return answer
 
 
 @contextmanager
@@ -229,11 +181,10 @@ def _settle(platform: Platform, batch_id: int) -> None:
     try:
         # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
         with suppress(FencedError, OutcomeUnknownError):
-            _let_sink_tell(platform, attempt)
+            let_sink_tell(platform, attempt)
             with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-                if _has_committed(platform, publication):
-                    _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=True)
-                    _finish(frozenset(), platform, publication, is_last=True)
+                if has_committed(platform, publication):
+                    _finish_announced(platform, publication, is_there=True)
                 else:
                     publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
@@ -241,6 +192,12 @@ def _settle(platform: Platform, batch_id: int) -> None:
         raise OutcomePendingError(
             f"the outcome of {batch.label} has to be found first, and cannot be: {error}", batch_id=batch_id
         ) from error
+
+
+def _finish_announced(platform: Platform, publication: Publication, *, is_there: bool) -> None:
+    """Do the ledger's part of what was announced, and let the sink commit what it does not show yet."""
+    _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
+    _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
 
 
 def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part]) -> None:
@@ -268,7 +225,7 @@ def _finish(parts: frozenset[_Part], platform: Platform, publication: Publicatio
         # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
         platform.sink.remember_numbers(publication)
         platform.crash("before_commit")
-    if _Part.ROWS in parts and platform.sink.commits_itself:
+    if _Part.ROWS in parts and isinstance(platform.sink, CommittingSink):
         platform.sink.commit(publication)
         platform.crash("sink_committed")
 
@@ -311,7 +268,7 @@ def _apply(
         publication.mark_published()
         platform.crash("positions_moved")
     if _Part.ROWS in parts:
-        if is_there:
+        if is_there and isinstance(platform.sink, CommittingSink):
             platform.sink.confirm(publication)
         else:
             platform.sink.publish(publication)

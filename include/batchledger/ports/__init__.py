@@ -15,7 +15,7 @@ from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
-from batchledger.ports.sink import RowsToCheck, Sink, StagedRows, StagingWriter
+from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Change",
     "Channel",
     "CheckedBatch",
+    "CommittingSink",
     "CrashHook",
     "Decisions",
     "Evidence",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
@@ -63,13 +63,9 @@ class StagedRows(Protocol):
 class Sink(Protocol):
     """Where rows go: first to the staging of an attempt, which nobody sees, then to the target.
 
-    One that shares the ledger's database publishes within the ledger's transaction. Another one ``commits_itself``, as
-    the last thing before the ledger does: what ``publish`` and ``withdraw`` do is to prepare it.
+    One that shares the ledger's database publishes within the ledger's transaction. Another one is a
+    ``CommittingSink``.
     """
-
-    @property
-    def commits_itself(self) -> bool:
-        """Whether ``commit`` makes the rows visible, before the ledger knows of it."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
@@ -136,42 +132,6 @@ class Sink(Protocol):
         TargetRefusedError.
         """
 
-    def commit(self, publication: Publication) -> None:
-        """Make visible what was published within the publication; only where the sink ``commits_itself``.
-
-        Of a batch that is ``committing`` the commit is one that ``find_commit`` finds. Raises OutcomeUnknownError when
-        it may have been done, or somebody has done it before; after any other error it was not, nor will it be.
-        """
-
-    def confirm(self, publication: Publication) -> None:
-        """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
-
-        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError when
-        the rows are not those that were audited, and ConfigurationError when the rules are not.
-        """
-
-    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
-        """See that the sink, which ``commits_itself``, can be asked for a commit that is about to be announced.
-
-        Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty if that is
-        nothing.
-        """
-
-    def find_commit(self, attempt: Attempt) -> bool | None:
-        """Say whether the sink, which ``commits_itself``, has committed the attempt (I9).
-
-        Once this returns, a process that is still about to commit it cannot do so any more (I4). None when the answer
-        needs ``search_commit``. Takes so little time that a transaction may wait for it. Raises ServiceUnavailableError
-        when the sink cannot be asked.
-        """
-
-    def search_commit(self, attempt: Attempt) -> None:
-        """Find out what ``find_commit`` could not tell, so that it can from now on, also in other processes.
-
-        May take long, and says in the log how far it is: no transaction may wait for it. May be called at any time, by
-        several at once. Raises FencedError when others are faster, and ServiceUnavailableError.
-        """
-
     def remember_numbers(self, publication: Publication) -> None:
         """Let later batches know the numbers of this one, whose rows are visible, within the publication.
 
@@ -203,4 +163,47 @@ class Sink(Protocol):
         """Return what the target holds of the pipeline.
 
         ``within`` are ranges that do not overlap: only their offsets are counted, and no repeated keys.
+        """
+
+
+@runtime_checkable
+class CommittingSink(Sink, Protocol):
+    """A sink that commits by itself: what ``publish`` and ``withdraw`` do is to prepare its ``commit``."""
+
+    def commit(self, publication: Publication) -> None:
+        """Make visible what was published within the publication; as the last thing before the ledger does.
+
+        Of a batch that is ``committing`` the commit is one that ``find_commit`` finds. Raises OutcomeUnknownError when
+        it may have been done, or somebody has done it before; after any other error it was not, nor will it be.
+        """
+
+    def confirm(self, publication: Publication) -> None:
+        """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
+
+        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError when
+        the rows are not those that were audited, and ConfigurationError when the rules are not.
+        """
+
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 -- for sinks that need it
+        """See that the sink can be asked for a commit that is about to be announced.
+
+        Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty if that is
+        nothing.
+        """
+        return ()
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        """Say whether the sink has committed the attempt (I9).
+
+        Once this returns, a process that is still about to commit it cannot do so any more (I4). None when the answer
+        needs ``search_commit``. Takes so little time that a transaction may wait for it. Raises ServiceUnavailableError
+        when the sink cannot be asked.
+        """
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """Find out what ``find_commit`` could not tell, so that it can from now on, also in other processes.
+
+        May take long, and says in the log how far it is: no transaction may wait for it. May be called at any time, by
+        several at once. Nothing to do if ``find_commit`` always knows. Raises FencedError when others are faster, and
+        ServiceUnavailableError.
         """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -44,6 +44,7 @@ from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.ports import (
     Change,
+    CommittingSink,
     LakeTable,
     Publication,
     RowFileWriter,
@@ -66,6 +67,7 @@ class LakeStagingWriter:
     Rows that delete a key are no rows of the table, and go to the index alone.
     """
 
+    is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
     list_table: str
     files: RowFileWriter
@@ -99,7 +101,7 @@ class LakeStagingWriter:
 
 
 @dataclass(frozen=True)
-class LakeSink(PostgresStaging):
+class LakeSink(PostgresStaging, CommittingSink):
     """See the port. ``has_checks``: checks look at all columns of the rows."""
 
     dsn: str = field(repr=False)
@@ -108,11 +110,6 @@ class LakeSink(PostgresStaging):
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
     has_checks: bool = False
-
-    @property
-    def commits_itself(self) -> bool:
-        """See the port."""
-        return True
 
     @property
     def name(self) -> str:
@@ -338,16 +335,12 @@ class LakeSink(PostgresStaging):
         is_found = attempt.batch.state is BatchState.COMMITTING
         self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
 
-    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
-        """See the port. The commit brings what tells of it."""
-        return ()
-
     def find_commit(self, attempt: Attempt) -> bool:
         """See the port. The table's metadata tell: none of its files is read."""
         return self.table.find_commit(attempt)
 
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port. Never called."""
+        """See the port. There is nothing to search for."""
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""

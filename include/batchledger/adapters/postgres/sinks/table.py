@@ -44,11 +44,6 @@ class PostgresSink(PostgresStaging):
     sequence: SequenceRule | None = None
 
     @property
-    def commits_itself(self) -> bool:
-        """See the port. The ledger's commit is the sink's."""
-        return False
-
-    @property
     def name(self) -> str:
         """The target's name as people write it."""
         return self._target.name
@@ -174,23 +169,6 @@ class PostgresSink(PostgresStaging):
             attempt, ignored = publication.attempt, audited - found
             what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
             raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
-
-    def commit(self, publication: Publication) -> None:
-        """See the port. Never called."""
-
-    def confirm(self, publication: Publication) -> None:
-        """See the port. Never called."""
-
-    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 (the port's signature)
-        """See the port. Never called."""
-        return ()
-
-    def find_commit(self, attempt: Attempt) -> bool:  # noqa: ARG002 (the port's signature)
-        """See the port. It commits nothing; what was announced, was announced to another sink."""
-        return False
-
-    def search_commit(self, attempt: Attempt) -> None:
-        """See the port. Never called."""
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port. A table that is gone may be created anew by the next publication."""

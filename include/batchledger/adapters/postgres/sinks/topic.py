@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
@@ -30,7 +30,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
+from batchledger.ports import CommittingSink, OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
 
 _OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
 """The rows that are to be produced."""
@@ -39,22 +39,18 @@ SETTLING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class TopicSink(PostgresStaging):
+class TopicSink(PostgresStaging, CommittingSink):
     """See the port. ``key`` names the columns that become the key of a record; without it records have none.
 
     The key of one column is its text, that of several the JSON array of their values.
     """
 
+    is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
     topic: OutputTopic
     key: tuple[str, ...] = ()
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
-
-    @property
-    def commits_itself(self) -> bool:
-        """See the port."""
-        return True
 
     @property
     def name(self) -> str:

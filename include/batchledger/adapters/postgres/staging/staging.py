@@ -8,7 +8,7 @@ too, so that the ledger can confirm it.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -62,15 +62,12 @@ class PostgresStaging:
     upsert: Upsert | None = None
     deduplication: Deduplication | None
     sequence: SequenceRule | None
+    is_logged: ClassVar[bool] = False
+    """Whether staged rows outlive a crash of the server: they have to where a sink may have committed them already."""
 
     @property
     def name(self) -> str:
         """The target's name as people write it."""
-        raise NotImplementedError
-
-    @property
-    def commits_itself(self) -> bool:
-        """See the port."""
         raise NotImplementedError
 
     @property
@@ -96,7 +93,7 @@ class PostgresStaging:
         self.require_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
-            kind = sql.SQL("table" if self.commits_itself else "unlogged table")
+            kind = sql.SQL("table" if self.is_logged else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             self.require_fit(cursor, attempt, schema.names)
             keep_types(cursor, attempt, self._remembered_keys, schema)
