@@ -11,7 +11,7 @@ import pytest
 
 from batchledger.adapters.expectations.ledger_audit import judge
 from batchledger.lifecycle import decisions, run_batch
-from batchledger.lifecycle.decisions import carry_out
+from batchledger.lifecycle.execution import carry_out
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import BatchState, Decision

@@ -16,7 +16,8 @@ from batchledger.interfaces.airflow.triggers import make_form
 from batchledger.interfaces.page.forms import read_batch, read_order, write_run
 from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.lifecycle import plans, run_batch
-from batchledger.lifecycle.decisions import carry_out, explain, pause
+from batchledger.lifecycle.decisions import pause
+from batchledger.lifecycle.execution import carry_out, explain
 from batchledger.lifecycle.orders import Accept, AtOnce, Request, Retake
 from batchledger.model.batch import BatchState, Decided, Decision, DecisionKind
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError

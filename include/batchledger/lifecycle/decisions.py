@@ -3,7 +3,6 @@
 A decision says who, why and exactly what; the ledger keeps it for ever. It is stored together with its effect in one
 transaction, under the locks of a publication and against what was looked at before: a position, an attempt, an epoch.
 Every function here may be repeated. With the platform of ``rehearse`` it checks as always and changes nothing.
-``carry_out`` and ``explain`` are the ways in for whoever has an order.
 """
 
 import logging
@@ -14,18 +13,6 @@ from datetime import datetime
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.delivery import require_taken
-from batchledger.lifecycle.orders import (
-    Accept,
-    AcceptLoss,
-    AdoptTarget,
-    AtOnce,
-    Discard,
-    DropQuarantined,
-    Pause,
-    Resume,
-    Retake,
-    Skip,
-)
 from batchledger.lifecycle.ownership import drop_discarded, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.model import effects
@@ -38,7 +25,6 @@ from batchledger.model.batch import (
     Decision,
     DecisionKind,
     DecisionRecord,
-    Lane,
     LogState,
     Position,
 )
@@ -50,7 +36,7 @@ from batchledger.model.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
+from batchledger.model.offsets import OffsetRange, describe_ranges, merge_ranges
 from batchledger.model.refusals import (
     is_refused_by_target,
     never_published,
@@ -78,67 +64,6 @@ _NEVER_ACCEPTED = (
 def rehearse(platform: Platform) -> Platform:
     """Return the platform for a dry run: decisions are checked and carried out as always, and none is kept."""
     return replace(platform, decisions=platform.decisions.rehearsal)
-
-
-def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: PLR0911 -- one an order
-    """Do what somebody has ordered. Raises what the order's own function does."""
-    match order:
-        case Accept(batch_id):
-            return accept(platform, batch_id, decision)
-        case Discard(batch_id):
-            return discard(platform, batch_id, decision)
-        case AcceptLoss(ranges, discarded):
-            return accept_loss(platform, ranges, decision, discarded)
-        case Skip(ranges, discarded):
-            return skip(platform, ranges, decision, discarded)
-        case Rewind():
-            return rewind(platform, order, decision)
-        case AdoptTarget():
-            return adopt_target(platform, decision)
-        case Pause():
-            return pause(platform, decision)
-        case Resume():
-            return resume(platform, decision)
-        case DropQuarantined(ranges):
-            return drop_quarantined(platform, ranges, decision)
-
-
-def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:
-    """Return what an order would change, and change nothing. Refuses what ``carry_out``, or the run, would refuse."""
-    rehearsal = rehearse(platform)
-    if isinstance(order, Retake):
-        decided = _retake(rehearsal, order, decision)
-    else:
-        decided = carry_out(rehearsal, order, decision)
-    if isinstance(order, Accept | Discard | Retake) and decided.is_new and decided.record:
-        return replace(decided, means=(_describe(platform, order),))
-    return decided
-
-
-def _retake(platform: Platform, order: Retake, decision: Decision) -> Decided:
-    _require_reason(decision)
-    batch = load_batch(platform, order.batch_id)
-    if batch.is_dry_run:
-        raise never_published(batch)
-    return platform.decisions.retake(batch.batch_id, "a run of its own", decision)
-
-
-def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
-    """Say in a sentence what an order about a batch comes to."""
-    batch = load_batch(platform, order.batch_id)
-    offsets = count_offsets(batch.ranges)
-    match order:
-        case Accept():
-            rows = sum(each.accepted for each in platform.decisions.load_balances(batch.batch_id))
-            moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
-            failed = ", ".join(each.name for each in platform.ledger.load_checks(batch.batch_id) if each.blocks)
-            return f"{rows:,} rows become visible{moves}." + (f" Checks that have failed: {failed}." if failed else "")
-        case Discard() if batch.lane is Lane.LIVE:
-            return f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."
-        case Discard():
-            return "Nothing of it becomes visible; the target stays as it is."
-        case Retake():
-            return f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."
 
 
 def accept_loss(
@@ -170,7 +95,7 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, or the target that has
     refused them still does; StagingLostError when they are gone; and what ``run_batch.publish`` raises.
     """
-    _require_reason(decision)
+    require_reason(decision)
     batch = load_batch(platform, batch_id)
     standing = _find_acceptance(platform, batch)
     if batch.state is BatchState.PUBLISHED and standing is None:
@@ -192,7 +117,7 @@ def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
 
     Raises DecisionRefusedError when it is published, or its rows are visible already (at_least_once).
     """
-    _require_reason(decision)
+    require_reason(decision)
     batch = load_batch(platform, batch_id)
     decided = platform.decisions.discard(batch_id, decision)
     _drop_discarded(platform, batch)
@@ -209,7 +134,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     would be removed that nobody can read again, TopicChangedError, and PositionConflictError when somebody else was
     faster: with another rewind, or with rows that this one would remove unseen.
     """
-    _require_reason(decision)
+    require_reason(decision)
     rules = platform.rules
     if asked.truncate:
         _require_replaceable(platform)
@@ -247,7 +172,7 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
     that was looked at: if another one takes its place, the next publication refuses it. Raises DecisionRefusedError
     when there is no target, when it differs from the ledger, or is another pipeline's; and UnsettledError.
     """
-    _require_reason(decision)
+    require_reason(decision)
     name = platform.rules.name
     before, found = platform.decisions.find_target(name), platform.sink.find_target()
     if before is None:
@@ -271,7 +196,7 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
 
 def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, decision: Decision) -> Decided:
     """Remove records from quarantine for good: what it has of the ranges, or all."""
-    _require_reason(decision)
+    require_reason(decision)
     name = platform.rules.name
     found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
     return _log(platform, platform.decisions.drop_quarantined(name, found, decision))
@@ -279,13 +204,13 @@ def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, d
 
 def pause(platform: Platform, decision: Decision) -> Decided:
     """Plan nothing new until ``resume``; what is planned may be finished by the run that has planned it."""
-    _require_reason(decision)
+    require_reason(decision)
     return _log(platform, platform.decisions.pause(platform.rules.name, decision))
 
 
 def resume(platform: Platform, decision: Decision) -> Decided:
     """End a pause."""
-    _require_reason(decision)
+    require_reason(decision)
     return _log(platform, platform.decisions.resume(platform.rules.name, decision))
 
 
@@ -293,7 +218,7 @@ def _give_up(
     platform: Platform, kind: DecisionKind, ranges: Sequence[OffsetRange], decision: Decision, discard: int | None
 ) -> Decided:
     rules, ledger = platform.rules, platform.ledger
-    _require_reason(decision)
+    require_reason(decision)
     _require_distinct(ranges)
     standing = platform.decisions.find_given_up(rules.name, ranges, kind)
     if standing is not None:
@@ -460,7 +385,8 @@ def _log(platform: Platform, decided: Decided) -> Decided:
     return decided
 
 
-def _require_reason(decision: Decision) -> None:
+def require_reason(decision: Decision) -> None:
+    """Raise DecisionRefusedError without a reason."""
     if not decision.reason.strip():
         raise DecisionRefusedError("a decision is recorded for a reason that others can read later; give one.")
 

@@ -1,7 +1,7 @@
 """What people and Airflow can ask of a pipeline, each order as one frozen value. Pure.
 
 The command line, the trigger form, the configuration of a run and the page are read into these, so an order means the
-same wherever it was given. ``decisions.explain`` says what one would change, and ``decisions.carry_out`` does it. What
+same wherever it was given. ``execution.explain`` says what one would change, and ``execution.carry_out`` does it. What
 needs Spark is begun by ``plans``, and shown before by ``dry_run``. Under ``kind`` the ledger keeps who gave an order.
 """
 

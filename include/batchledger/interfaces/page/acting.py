@@ -30,7 +30,7 @@ from batchledger.interfaces.page.forms import Fields, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
-from batchledger.lifecycle import decisions
+from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import AtOnce, Retake
 from batchledger.lifecycle.plans import require_possible
 from batchledger.model.batch import Decided, Decision, DecisionKind
@@ -169,7 +169,7 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
         asked = _Asked(load(dag_id), _known(kind), user.get_id(), user.get_name(), fields)
         order = asked.order
         if not isinstance(order, Replay):
-            return _show_effect(request, asked, decisions.explain(build_platform(asked.config), order, asked.decision))
+            return _show_effect(request, asked, execution.explain(build_platform(asked.config), order, asked.decision))
         run = write_run(order, asked.decision.reason, asked.config.source.topics, is_dry_run=True)
         require_possible(build_platform(asked.config), order)
         return _show_dry_run(request, asked, airflow_runs.trigger(request, dag_id, run))
@@ -190,13 +190,13 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
             run = write_run(_find_the_same(asked, rehearsed, shown), asked.decision.reason, topics)
             return _start(request, asked, run, f"{rehearsed}__{kind}")
         platform = build_platform(asked.config)
-        now = decisions.explain(platform, order, asked.decision)
+        now = execution.explain(platform, order, asked.decision)
         if approval.digest(_effect(now)) != shown.effect:
             return _show_effect(request, asked, now, has_changed=True)
         if isinstance(order, Retake):
             run = write_run(order, asked.decision.reason, topics)
             return _start(request, asked, run, f"{kind}__{order.batch_id}__{shown.effect[:8]}")
-        decided = decisions.carry_out(platform, order, asked.decision)
+        decided = execution.carry_out(platform, order, asked.decision)
         request.app.state.lookout.expire(dag_id)
         return show(request, "done.html.j2", config=asked.config, kind=kind, decided=decided)
 

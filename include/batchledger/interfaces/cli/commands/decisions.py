@@ -118,7 +118,7 @@ def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: 
 
 def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool) -> Decided:
     """Carry an order out, or only find out what it would change."""
-    from batchledger.lifecycle.decisions import carry_out, explain
+    from batchledger.lifecycle.execution import carry_out, explain
     from batchledger.wiring import build_platform
 
     do = explain if dry_run else carry_out
