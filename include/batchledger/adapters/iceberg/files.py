@@ -194,3 +194,28 @@ def slim(metadata: TableMetadata) -> str:
     """Return what a task has to know of a table, without its history."""
     without: dict[str, object] = {each: [] for each in ("snapshots", "snapshot_log", "metadata_log")}
     return metadata.model_copy(update={**without, "refs": {}, "current_snapshot_id": None}).model_dump_json()
+
+
+def keep_without(table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates) -> tuple[Sequence[DataFile], int]:
+    """Return the files, some of them written anew without some rows, and how many these rows are."""
+    rest, count, gone = replace_without(table, tasks, left_out)
+    kept = [each.file for each in tasks if each not in gone]
+    return [*kept, *rest], count
+
+
+def replace_without(
+    table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
+) -> tuple[Sequence[DataFile], int, Sequence[FileScanTask]]:
+    """Write the files anew that hold some of the rows: the new files, the number of the rows, and the old files."""
+    added: list[DataFile] = []
+    count, gone = 0, []
+    for task in tasks if len(left_out) else ():
+        found, files = write_without(table, task, left_out)
+        for each in files:
+            # PyIceberg writes for the partitions of now, and does not note it.
+            each.spec_id = table.metadata.default_spec_id
+        if found:
+            gone.append(task)
+            added += files
+            count += found
+    return added, count, gone

@@ -14,17 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.manifest import DataFile
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog, translate_errors
 from batchledger.adapters.iceberg.commits import (
@@ -35,19 +32,18 @@ from batchledger.adapters.iceberg.commits import (
     find_branches,
     find_newest,
     find_tags,
-    is_of,
-    read_history,
     tag_before,
     tag_of,
 )
 from batchledger.adapters.iceberg.coordinates import Coordinates, Offsets, lie_within
 from batchledger.adapters.iceberg.files import (
     IcebergFileWriter,
+    keep_without,
     read_files,
     read_list,
+    replace_without,
     slim,
     without_login,
-    write_without,
 )
 from batchledger.adapters.iceberg.layout import (
     add_columns,
@@ -58,14 +54,23 @@ from batchledger.adapters.iceberg.layout import (
     warn_of_partitions,
 )
 from batchledger.adapters.iceberg.rows import Place, count_repeated, find_offsets, read_rows, read_within
+from batchledger.adapters.iceberg.snapshots import (
+    find_branch,
+    find_committed,
+    find_snapshot,
+    head_of,
+    is_committed,
+    plan_snapshot,
+    require_count,
+    require_partitions,
+)
 from batchledger.model.balance import TargetCount
-from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange
-from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.model.batch import Attempt, BatchState, HeldRange
+from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError, TargetChangedError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.partitioning import PartitionField
-from batchledger.model.refusals import stage_again
 from batchledger.ports import Change, StagedBranch
 
 if TYPE_CHECKING:
@@ -172,7 +177,7 @@ class IcebergTable:
                 if branch_of(attempt) in commit.table.metadata.refs:
                     # A commit of this step was refused after it had been done.
                     return
-                _require_partitions(commit.table, files, attempt.batch)
+                require_partitions(commit.table, files, attempt.batch)
                 commit.append(branch_of(attempt), describe(attempt), files)
 
             self._commit(add, f"stage {attempt.batch.label}")
@@ -181,7 +186,7 @@ class IcebergTable:
         """See the port."""
         with self._talk(f"read the rows of {attempt.batch.label}"):
             table = self._load_with(columns)
-            yield from read_files(table, self._plan(table, _find_branch(table, attempt)), columns)
+            yield from read_files(table, plan_snapshot(table, find_branch(table, attempt)), columns)
 
     def find_base(self, attempt: Attempt) -> int | None:
         """See the port."""
@@ -191,10 +196,10 @@ class IcebergTable:
                 return None
             # Rows of a batch that is past that are brought once more, on what is there now.
             is_asked = attempt.batch.state is BatchState.COMMITTING
-            committed = _find_committed(table, attempt) if is_asked else None
+            committed = find_committed(table, attempt) if is_asked else None
             before = committed and table.metadata.snapshot_by_id(committed.parent_snapshot_id or 0)
             # What nobody keeps any more cannot be looked at.
-            return (before or _head(table)).snapshot_id
+            return (before or head_of(table)).snapshot_id
 
     def read_rows(
         self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
@@ -202,11 +207,11 @@ class IcebergTable:
         """See the port."""
         with self._talk("read it"):
             table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
-            snapshot = _find_snapshot(table, base)
+            snapshot = find_snapshot(table, base)
             if keys is None:
-                yield from read_within(table, self._plan(table, snapshot, lie_within(within)), columns, within)
+                yield from read_within(table, plan_snapshot(table, snapshot, lie_within(within)), columns, within)
                 return
-            yield from read_rows(table, self._plan(table, snapshot), columns, within, keys)
+            yield from read_rows(table, plan_snapshot(table, snapshot), columns, within, keys)
 
     def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
         """See the port."""
@@ -214,27 +219,27 @@ class IcebergTable:
         with self._talk(doing):
             removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
             table = self._load_with(COORDINATE_COLUMNS)
-            branch = _find_branch(table, attempt)
-            added, left_out = self._without(table, self._plan(table, branch), dropped)
+            branch = find_branch(table, attempt)
+            added, left_out = keep_without(table, plan_snapshot(table, branch), dropped)
             rows = sum(each.record_count for each in added)
-            _require_count(rows, change.added, f"rows of {attempt.batch.label} in its files")
-            _require_count(left_out, change.dropped.num_rows, f"of the staged rows of {attempt.batch.label}")
+            require_count(rows, change.added, f"rows of {attempt.batch.label} in its files")
+            require_count(left_out, change.dropped.num_rows, f"of the staged rows of {attempt.batch.label}")
             gone: Sequence[FileScanTask] = ()
             if len(removed):
-                tasks = self._plan(table, _find_snapshot(table, base or 0), lie_within(removed.bounds))
-                rest, taken, gone = self._replace(table, tasks, removed)
-                _require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
+                tasks = plan_snapshot(table, find_snapshot(table, base or 0), lie_within(removed.bounds))
+                rest, taken, gone = replace_without(table, tasks, removed)
+                require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
                 added = [*added, *rest]
 
             properties = {**describe(attempt), EPOCH_PROPERTY: str(epoch)}
 
             def publish(commit: TableCommit) -> None:
-                if is_found and _is_committed(commit.table, attempt):
+                if is_found and is_committed(commit.table, attempt):
                     raise OutcomeUnknownError(f"could not {doing}: it has been committed already; it is looked up.")
-                before = _head(commit.table).snapshot_id
+                before = head_of(commit.table).snapshot_id
                 if base not in (None, before):
                     raise self._overtaken(doing)
-                _require_partitions(commit.table, added, attempt.batch)
+                require_partitions(commit.table, added, attempt.batch)
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
                 commit.expect(branch_of(attempt), branch.snapshot_id)
                 if is_found:
@@ -255,16 +260,16 @@ class IcebergTable:
             table = self._find()
             if table is None:
                 return False
-            if _is_committed(table, attempt):
+            if is_committed(table, attempt):
                 return True
 
             def fence(commit: TableCommit) -> None:
                 # Whoever is still about to commit requires the branch as he has seen it.
-                if branch_of(attempt) in commit.table.metadata.refs and not _is_committed(commit.table, attempt):
+                if branch_of(attempt) in commit.table.metadata.refs and not is_committed(commit.table, attempt):
                     commit.append(branch_of(attempt), describe(attempt), ())
 
             self._commit(fence, f"fence {attempt.batch.label}")
-            return _is_committed(self._load(), attempt)
+            return is_committed(self._load(), attempt)
 
     def list_branches(self) -> Sequence[StagedBranch]:
         """See the port."""
@@ -314,7 +319,7 @@ class IcebergTable:
         with self._talk("count its keys"):
             table = self._find() if key else None
             if table is not None:
-                repeated = count_repeated(table, self._plan(table, _head(table)), key)
+                repeated = count_repeated(table, plan_snapshot(table, head_of(table)), key)
         return {
             place: TargetCount(
                 len(rows), len(np.unique(rows)), int(rows.min()), int(rows.max()), repeated.get(place, 0)
@@ -328,7 +333,7 @@ class IcebergTable:
             if table is None:
                 return {}
             filter_ = AlwaysTrue() if within is None else lie_within(within)
-            return find_offsets(table, self._plan(table, _head(table), filter_), within)
+            return find_offsets(table, plan_snapshot(table, head_of(table), filter_), within)
 
     def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
         """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
@@ -362,37 +367,6 @@ class IcebergTable:
             subject=self.name,
         )
 
-    def _plan(
-        self, table: Table, snapshot: Snapshot, filter_: BooleanExpression | None = None
-    ) -> Sequence[FileScanTask]:
-        """Return the files of a snapshot in which rows of a filter may be."""
-        return list(table.scan(filter_ or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
-
-    def _without(
-        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
-    ) -> tuple[Sequence[DataFile], int]:
-        """Return the files, some of them written anew without some rows, and how many these rows are."""
-        rest, count, gone = self._replace(table, tasks, left_out)
-        kept = [each.file for each in tasks if each not in gone]
-        return [*kept, *rest], count
-
-    def _replace(
-        self, table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
-    ) -> tuple[Sequence[DataFile], int, Sequence[FileScanTask]]:
-        """Write the files anew that hold some of the rows: the new files, the number of the rows, and the old files."""
-        added: list[DataFile] = []
-        count, gone = 0, []
-        for task in tasks if len(left_out) else ():
-            found, files = write_without(table, task, left_out)
-            for each in files:
-                # PyIceberg writes for the partitions of now, and does not note it.
-                each.spec_id = table.metadata.default_spec_id
-            if found:
-                gone.append(task)
-                added += files
-                count += found
-        return added, count, gone
-
     @contextmanager
     def _talk(self, doing: str) -> Iterator[None]:
         with translate_errors(doing, self.name):
@@ -420,67 +394,3 @@ class IcebergTable:
         with suppress(NoSuchTableError):
             return self._load()
         return None
-
-
-def _head(table: Table) -> Snapshot:
-    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
-    if snapshot is None:
-        raise TargetChangedError(
-            f"table {'.'.join(table.name())} has no snapshot: it is not the one that the rows were staged for. Bring "
-            "that one back, or read the source again under a new pipeline name."
-        )
-    return snapshot
-
-
-def _find_snapshot(table: Table, snapshot_id: int) -> Snapshot:
-    snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is None:
-        raise ServiceUnavailableError(
-            f"the state of table {'.'.join(table.name())} that was looked at has expired meanwhile; try again."
-        )
-    return snapshot
-
-
-def _find_branch(table: Table, attempt: Attempt) -> Snapshot:
-    snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
-    if snapshot is None:
-        raise StagingLostError(
-            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published by this "
-            f"try; {stage_again(attempt.batch)}.",
-            batch_id=attempt.batch.batch_id,
-        )
-    return snapshot
-
-
-def _is_committed(table: Table, attempt: Attempt) -> bool:
-    return _find_committed(table, attempt) is not None
-
-
-def _find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
-    """Return the snapshot of the batch: that of its tag, or one in the history of the table.
-
-    The tag may be that of a batch with its number in another ledger.
-    """
-    tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
-    for each in chain([tagged] if tagged else [], read_history(table)):
-        if each.summary and is_of(each.summary.additional_properties, attempt.batch):
-            return each
-    return None
-
-
-def _require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:
-    """Raise StagingLostError where files were written for other partitions than the table has now.
-
-    They would be listed with values of these, and be left out by whoever reads some partitions only.
-    """
-    if any(each.spec_id != table.metadata.default_spec_id for each in files):
-        raise StagingLostError(
-            f"{batch.label}: the partitions of table {'.'.join(table.name())} were changed after its files had been "
-            f"written for others. Nothing was published; {stage_again(batch)}.",
-            batch_id=batch.batch_id,
-        )
-
-
-def _require_count(found: int, wanted: int, what: str) -> None:
-    if found != wanted:
-        raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")

@@ -7,20 +7,19 @@ batch's ranges and keys, applies the batch to that, and lets the lake do what ha
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
 from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
+from batchledger.adapters.postgres.sinks.lake_writer import LakeStagingWriter
 from batchledger.adapters.postgres.sinks.target_owner import require_own
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.left_behind import look_for_left
@@ -47,9 +46,7 @@ from batchledger.ports import (
     CommittingSink,
     LakeTable,
     Publication,
-    RowFileWriter,
     StagedBranch,
-    StagingWriter,
     TargetAccess,
     as_coordinates,
 )
@@ -61,49 +58,10 @@ _READ_BACK = -1
 
 
 @dataclass(frozen=True)
-class LakeStagingWriter:
-    """See the port. Rows go to files, which are listed in the ledger's database once they are whole.
-
-    Rows that delete a key are no rows of the table, and go to the index alone.
-    """
-
-    is_logged: ClassVar[bool] = True
-    dsn: str = field(repr=False)
-    list_table: str
-    files: RowFileWriter
-    index: StagingWriter
-    index_schema: pa.Schema
-
-    @contextmanager
-    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """See the port."""
-        with self.index.open(task) as write_index:
-            with self.files.open() as files:
-
-                def write(batch: pa.RecordBatch) -> None:
-                    if DELETED_COLUMN in batch.schema.names:
-                        deletes = pc.fill_null(batch[DELETED_COLUMN], fill_value=False)
-                        if deletes.true_count:
-                            write_index(_select(batch.filter(deletes), self.index_schema))
-                        batch = batch.filter(pc.invert(deletes)).drop_columns([DELETED_COLUMN])
-                    if batch.num_rows:
-                        files.write(batch.select(self.files.schema.names))
-
-                yield write
-            if files.manifest is not None:
-                self._list(task, files.manifest, files.rows)
-
-    def _list(self, task: int, manifest: str, rows: int) -> None:
-        table = sql.Identifier(STAGING_SCHEMA, self.list_table)
-        statement = sql.SQL("insert into {} values (%s, %s, %s)").format(table)
-        with psycopg.connect(self.dsn) as connection:
-            connection.execute(statement, [task, manifest, rows])
-
-
-@dataclass(frozen=True)
 class LakeSink(PostgresStaging, CommittingSink):
     """See the port. ``has_checks``: checks look at all columns of the rows."""
 
+    is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
     table: LakeTable
     deduplication: Deduplication | None = None
@@ -429,10 +387,6 @@ class LakeSink(PostgresStaging, CommittingSink):
         if DELETED_COLUMN not in self.staged_columns(cursor, attempt):
             return sql.SQL("true")
         return sql.SQL("{} is not true").format(sql.Identifier("s", DELETED_COLUMN))
-
-
-def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([batch[each.name].cast(each.type) for each in schema], schema=schema)
 
 
 def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:

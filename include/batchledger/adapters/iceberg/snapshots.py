@@ -1,0 +1,89 @@
+"""Which snapshots of a table are asked for: the newest, that of a branch, that of a batch; and what they have to be."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from batchledger.adapters.iceberg.commits import branch_of, is_of, read_history, tag_of
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.errors import ServiceUnavailableError, StagingLostError, TargetChangedError
+from batchledger.model.refusals import stage_again
+
+
+def head_of(table: Table) -> Snapshot:
+    """Return the newest snapshot of the table. Raises TargetChangedError when it has none."""
+    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    if snapshot is None:
+        raise TargetChangedError(
+            f"table {'.'.join(table.name())} has no snapshot: it is not the one that the rows were staged for. Bring "
+            "that one back, or read the source again under a new pipeline name."
+        )
+    return snapshot
+
+
+def find_snapshot(table: Table, snapshot_id: int) -> Snapshot:
+    """Return a snapshot that was looked at before. Raises ServiceUnavailableError when it has expired."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise ServiceUnavailableError(
+            f"the state of table {'.'.join(table.name())} that was looked at has expired meanwhile; try again."
+        )
+    return snapshot
+
+
+def find_branch(table: Table, attempt: Attempt) -> Snapshot:
+    """Return the snapshot of an attempt's branch. Raises StagingLostError when it is gone."""
+    snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
+    if snapshot is None:
+        raise StagingLostError(
+            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published by this "
+            f"try; {stage_again(attempt.batch)}.",
+            batch_id=attempt.batch.batch_id,
+        )
+    return snapshot
+
+
+def is_committed(table: Table, attempt: Attempt) -> bool:
+    """Whether a batch was committed, as the metadata tell."""
+    return find_committed(table, attempt) is not None
+
+
+def find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
+    """Return the snapshot of the batch: that of its tag, or one in the history of the table.
+
+    The tag may be that of a batch with its number in another ledger.
+    """
+    tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
+    for each in chain([tagged] if tagged else [], read_history(table)):
+        if each.summary and is_of(each.summary.additional_properties, attempt.batch):
+            return each
+    return None
+
+
+def require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:
+    """Raise StagingLostError where files were written for other partitions than the table has now.
+
+    They would be listed with values of these, and be left out by whoever reads some partitions only.
+    """
+    if any(each.spec_id != table.metadata.default_spec_id for each in files):
+        raise StagingLostError(
+            f"{batch.label}: the partitions of table {'.'.join(table.name())} were changed after its files had been "
+            f"written for others. Nothing was published; {stage_again(batch)}.",
+            batch_id=batch.batch_id,
+        )
+
+
+def require_count(found: int, wanted: int, what: str) -> None:
+    """Raise StagingLostError unless as many were found as were wanted."""
+    if found != wanted:
+        raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")
+
+
+def plan_snapshot(table: Table, snapshot: Snapshot, filter_: BooleanExpression | None = None) -> Sequence[FileScanTask]:
+    """Return the files of a snapshot in which rows of a filter may be."""
+    return list(table.scan(filter_ or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())
