@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "include" / "batchledger"
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+LONGEST = 400
 MAP = {
     room: set(re.findall(r"`([\w/]+)`", named)) for room, named in re.findall(r"(?m)^\| `([\w/]+)/` \| (.*) \|$", TEXT)
 }
@@ -48,3 +49,8 @@ def test_rooms_are_drawn_in_the_order_that_the_imports_keep() -> None:
 def test_name_of_a_class_has_one_meaning() -> None:
     names = [name for path in PACKAGE.rglob("*.py") for name in re.findall(r"(?m)^class (\w+)", path.read_text())]
     assert {each for each in names if names.count(each) > 1} == set()
+
+
+def test_no_module_is_longer_than_one_reads_at_once() -> None:
+    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
