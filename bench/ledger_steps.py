@@ -25,9 +25,9 @@ from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import PipelineRules, Platform
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.attempt_facts import AttemptFacts
-from batchledger.model.balance import IntegrityCheck, StagedRange
+from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Batch, LogState, PartitionLog, Staged
-from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
 from batchledger.ports import Publication

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt
-from batchledger.model.checks import FailedRecord
+from batchledger.model.checks import FailedRecord, IntegrityCheck
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import SequenceRule

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from batchledger.model.balance import IntegrityCheck, TargetCount
+from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Attempt
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Deduplication

@@ -7,8 +7,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCount
+from batchledger.model.balance import StagedRange, TargetCount
 from batchledger.model.batch import Attempt, Staged
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import StagingError, StagingLostError, TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life

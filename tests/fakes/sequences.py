@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt
-from batchledger.model.checks import Offender
+from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.numbering import NumberFacts, name_missing, name_repeated
 from batchledger.model.records.rules import SequenceRule

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from batchledger.adapters.postgres.staging.key_types import describe_types, require_same_types
-from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCount, TargetCounts
+from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
-from batchledger.model.checks import Offender
+from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.errors import (
     AuditOutdatedError,
     ConfigurationError,

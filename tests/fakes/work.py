@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.model.attempt_facts import AttemptFacts
-from batchledger.model.balance import CHECKS_OF_NUMBERS, IntegrityCheck
 from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
-from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.checks import CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Outcome, Severity
 from batchledger.model.errors import StagingError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import PipelineRules, Platform
-from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.presence import Patience
 from batchledger.model.records.quarantine import QuarantineLimit

@@ -21,9 +21,9 @@ from batchledger.config.pipeline_file import load_pipeline
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.balance import Balance, IntegrityCheck
+from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
-from batchledger.model.checks import ACCEPTED_BY_TARGET
+from batchledger.model.checks import ACCEPTED_BY_TARGET, IntegrityCheck
 from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,

@@ -12,8 +12,8 @@ import pytest
 
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.ownership import load_batch
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Batch
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, SimulatedCrashError

@@ -15,8 +15,8 @@ from batchledger.adapters.spark.stager import SparkStager
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Batch
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import NO_PATIENCE

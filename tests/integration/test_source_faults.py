@@ -18,8 +18,8 @@ from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.stack.processes import ServiceRecord
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt, Staged
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import (
     BatchBlockedError,
     LossError,

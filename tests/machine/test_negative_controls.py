@@ -11,8 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.offsets import OffsetRange
 from batchledger.ports import Publication
 from tests.fakes.publication import ALL_PROTECTIONS, Protection

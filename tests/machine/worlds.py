@@ -14,8 +14,9 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.lifecycle.platform import PipelineRules, Platform
-from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import DeliveryMode
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.planning.live import Limits, StartPolicy

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from batchledger.lifecycle import plans, run_batch
-from batchledger.model.balance import HoleEvidence, HolePolicy, IntegrityCheck
+from batchledger.model.balance import HoleEvidence, HolePolicy
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError, LossError, ServiceUnavailableError, TopicChangedError
 from batchledger.model.offsets import OffsetRange
 from tests.fakes.source import MemorySourceLog, ids_of

@@ -8,15 +8,14 @@ import pytest
 from great_expectations import expectations as gxe
 
 from batchledger.adapters.expectations import judging
-from batchledger.adapters.expectations import ledger_audit as ledger_checks
+from batchledger.adapters.expectations import ledger_expectations as ledger_checks
 from batchledger.adapters.expectations.integrity import IntegrityAuditor
 from batchledger.adapters.expectations.integrity_expectations import ExpectRowsToLieInRanges
 from batchledger.adapters.expectations.rows import PipelineChecks
 from batchledger.adapters.expectations.statistics import StatisticalChecks
 from batchledger.lifecycle import run_batch
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import BatchState
-from batchledger.model.checks import CheckResult, OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.model.checks import CheckResult, IntegrityCheck, OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.model.errors import CheckNotRunError
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.ledger_audit import Fact, LedgerCheck, Question

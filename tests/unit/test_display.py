@@ -8,7 +8,7 @@ from rich.console import Console
 
 from batchledger.adapters.postgres.ledger.history import RangeRecord
 from batchledger.interfaces.cli.display.batches import balance_table, show_plan, show_verification
-from batchledger.interfaces.cli.printing import BALANCE_LINES
+from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import DeliveryMode, HeldRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more

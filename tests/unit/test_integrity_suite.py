@@ -13,16 +13,9 @@ from great_expectations.render.view import DefaultJinjaPageView
 from batchledger.adapters.expectations.integrity import IntegrityAuditor
 from batchledger.adapters.expectations.integrity_expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.model.attempt_facts import AttemptFacts
-from batchledger.model.balance import (
-    CHECKS_OF_NUMBERS,
-    HoleCounts,
-    HolePolicy,
-    IntegrityCheck,
-    RangeFacts,
-    balance_batch,
-)
+from batchledger.model.balance import HoleCounts, HolePolicy, RangeFacts, balance_batch
 from batchledger.model.batch import HeldRange, Position, TopicIdentity
-from batchledger.model.checks import CheckResult, Offender, Outcome, Severity
+from batchledger.model.checks import CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Offender, Outcome, Severity
 from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.quarantine import ErrorKind, QuarantineLimit, summarise

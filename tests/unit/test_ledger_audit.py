@@ -10,8 +10,8 @@ from great_expectations.core import ExpectationSuite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.expectations import ledger_audit
-from batchledger.adapters.expectations.ledger_audit import EXPECTATIONS, judge
+from batchledger.adapters.expectations import ledger_expectations
+from batchledger.adapters.expectations.ledger_expectations import EXPECTATIONS, judge
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
@@ -350,8 +350,10 @@ def test_result_is_kept_as_great_expectations_serialises_it_and_can_be_loaded_ag
 
 def test_check_that_breaks_in_great_expectations_has_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its facts are gone; the others are judged all the same."""
-    build = ledger_audit.build_table
-    monkeypatch.setattr(ledger_audit, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value))
+    build = ledger_expectations.build_table
+    monkeypatch.setattr(
+        ledger_expectations, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value)
+    )
     broken = Question(LedgerCheck.LAG, "5 unread", (Fact("", 12.0),), 60.0)
     found = audit([broken, Question(LedgerCheck.STUCK, "1 transaction", (Fact("orders[0]", 1.0, "stuck"),))])
     assert outcomes(found) == {LedgerCheck.LAG: Outcome.NOT_RUN, LedgerCheck.STUCK: Outcome.FAILED}

@@ -8,9 +8,9 @@ import pytest
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN
-from batchledger.model.balance import HolePolicy, IntegrityCheck
+from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Attempt
-from batchledger.model.checks import Offender
+from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.fakes.sink import MemorySink

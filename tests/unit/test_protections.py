@@ -3,7 +3,7 @@
 import pytest
 
 from batchledger.lifecycle import plans, run_batch
-from batchledger.model.balance import IntegrityCheck
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError, PositionConflictError
 from batchledger.ports import CommittingSink
 from tests.fakes.publication import ALL_PROTECTIONS, Protection

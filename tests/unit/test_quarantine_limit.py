@@ -5,9 +5,8 @@ import pytest
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept
 from batchledger.lifecycle.dry_run import dry_run_replay
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Batch, BatchState, Decision
-from batchledger.model.checks import CheckResult, OnFailure, Outcome
+from batchledger.model.checks import CheckResult, IntegrityCheck, OnFailure, Outcome
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import (

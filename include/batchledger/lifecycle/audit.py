@@ -16,7 +16,6 @@ from batchledger.lifecycle.source_identity import positions_of, require_same_top
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import (
     HoleCounts,
-    IntegrityCheck,
     RangeFacts,
     StagedRange,
     balance_batch,
@@ -26,7 +25,7 @@ from batchledger.model.balance import (
     find_unexplained,
 )
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane, RecordOrigin
-from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
 from batchledger.model.errors import FencedError, StagingLostError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import DuplicatePolicy

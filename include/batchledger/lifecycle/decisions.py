@@ -16,7 +16,7 @@ from batchledger.lifecycle.delivery import require_taken
 from batchledger.lifecycle.ownership import drop_discarded, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.model import effects
-from batchledger.model.balance import IntegrityCheck, give_up_unexplained
+from batchledger.model.balance import give_up_unexplained
 from batchledger.model.batch import (
     Attempt,
     Batch,
@@ -28,7 +28,7 @@ from batchledger.model.batch import (
     LogState,
     Position,
 )
-from batchledger.model.checks import CheckResult
+from batchledger.model.checks import CHECKS_NEVER_ACCEPTED, CheckResult
 from batchledger.model.errors import (
     AuditOutdatedError,
     DecisionRefusedError,
@@ -50,15 +50,6 @@ from batchledger.ports import TargetAccess
 from batchledger.proof.adoption import require_proved
 
 logger = logging.getLogger(__name__)
-
-# What these find are wrong rows, or rows that are missing in staging only.
-_NEVER_ACCEPTED = (
-    IntegrityCheck.NO_DUPLICATE_OFFSETS,
-    IntegrityCheck.NO_ROWS_OUTSIDE_RANGES,
-    IntegrityCheck.RANGES_MEET_POSITION,
-    IntegrityCheck.NO_PUBLISHED_OFFSETS,
-    IntegrityCheck.STAGED_AS_REPORTED,
-)
 
 
 def rehearse(platform: Platform) -> Platform:
@@ -297,7 +288,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
         )
     checks = platform.ledger.load_checks(batch.batch_id)
     failed = [each for each in checks if each.blocks]
-    wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in _NEVER_ACCEPTED]
+    wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in CHECKS_NEVER_ACCEPTED]
     if wrong or not (failed or is_between_commits):
         raise DecisionRefusedError(
             f"{batch.label} cannot be accepted: {'; '.join(wrong) or 'no check has judged it'}. No decision makes "

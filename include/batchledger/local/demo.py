@@ -13,13 +13,13 @@ from rich.console import Console
 from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table
-from batchledger.interfaces.cli.printing import BALANCE_LINES
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow
 from batchledger.local.run_progress import follow, measure_backlog, observe
 from batchledger.local.samples.samples import SampleOrder, produce_samples
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.home import Home, Ports
+from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Lane
 from batchledger.wiring import build_platform, ledger_dsn
 

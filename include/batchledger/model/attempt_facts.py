@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.model.balance import Balance, IntegrityCheck, RangeFacts
+from batchledger.model.balance import Balance, RangeFacts
 from batchledger.model.batch import HeldRange, Position
-from batchledger.model.checks import Offender, Severity
+from batchledger.model.checks import IntegrityCheck, Offender, Severity
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent, QuarantineLimit

@@ -16,6 +16,43 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
+class IntegrityCheck(StrEnum):
+    """The checks that batches have to pass, by the names under which results are stored.
+
+    Those of the position, of published offsets and of numbers are of live batches: a replay takes over what others
+    hold. Those of messages and of numbers are of pipelines that ask for them. The limit of quarantine is of batches
+    that are read from Kafka: a replay of quarantine leaves there what was there.
+    """
+
+    NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
+    NO_ROWS_OUTSIDE_RANGES = "no_rows_outside_ranges"
+    NO_UNEXPLAINED_HOLES = "no_unexplained_holes"
+    BALANCE_CLOSES = "balance_closes"
+    RANGES_MEET_POSITION = "ranges_meet_position"
+    NO_PUBLISHED_OFFSETS = "no_published_offsets"
+    STAGED_AS_REPORTED = "staged_as_reported"
+    NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
+    NO_MISSING_NUMBERS = "no_missing_numbers"
+    NO_REPEATED_NUMBERS = "no_repeated_numbers"
+    QUARANTINE_WITHIN_LIMIT = "quarantine_within_limit"
+
+
+CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
+CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
+"""What concerns the batch as a whole, so that none of its ranges is at fault."""
+
+CHECKS_NEVER_ACCEPTED = frozenset(
+    {
+        IntegrityCheck.NO_DUPLICATE_OFFSETS,
+        IntegrityCheck.NO_ROWS_OUTSIDE_RANGES,
+        IntegrityCheck.RANGES_MEET_POSITION,
+        IntegrityCheck.NO_PUBLISHED_OFFSETS,
+        IntegrityCheck.STAGED_AS_REPORTED,
+    }
+)
+"""What these find are wrong rows, or rows that are missing in staging only: no person accepts that."""
+
+
 class Severity(StrEnum):
     """What a failed check does: keep the batch invisible, raise an alert, or be recorded only."""
 

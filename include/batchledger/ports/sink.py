@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from batchledger.model.balance import IntegrityCheck, StagedRange, TargetCounts
+from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
-from batchledger.model.checks import Offender
+from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison

@@ -15,8 +15,8 @@ from great_expectations.core import ExpectationValidationResult
 from batchledger.adapters.expectations.integrity_expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.adapters.expectations.judging import judge_table
 from batchledger.model.attempt_facts import AttemptFacts
-from batchledger.model.balance import CHECKS_OF_BATCH, CHECKS_OF_NUMBERS, IntegrityCheck, count_holes, describe_holes
-from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.balance import count_holes, describe_holes
+from batchledger.model.checks import CHECKS_OF_BATCH, CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Outcome, Severity
 from batchledger.model.offsets import count_covered
 from batchledger.model.records.numbering import describe_numbers
 from batchledger.model.records.quarantine import QuarantineLimit

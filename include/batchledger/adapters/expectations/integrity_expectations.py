@@ -15,8 +15,7 @@ from great_expectations.render.renderer.renderer import renderer
 
 from batchledger.adapters.expectations.promises import Promising, as_text
 from batchledger.model.attempt_facts import AttemptFacts
-from batchledger.model.balance import IntegrityCheck
-from batchledger.model.checks import Severity
+from batchledger.model.checks import IntegrityCheck, Severity
 
 
 class ExpectFactToBeZero(Promising, ExpectColumnValuesToBeInSet):

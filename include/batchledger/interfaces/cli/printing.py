@@ -10,13 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.offsets import OffsetRange
-
-# Holes are shown by class.
-BALANCE_LINES = (
-    "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
-    "accepted_loss",
-)  # fmt: skip
 
 MOST_COLUMNS = 80
 

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, Template
 
 from batchledger.interfaces.data_docs.folder import POLICY
-from batchledger.interfaces.templates import escaping_templates
+from batchledger.interfaces.escaping import escaping_templates
 
 
 def find_template(name: str) -> Template:

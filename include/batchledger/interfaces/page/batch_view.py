@@ -13,8 +13,8 @@ from batchledger.adapters.postgres.ledger.history import (
     load_batch_history,
 )
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.interfaces.cli.printing import BALANCE_LINES
 from batchledger.interfaces.page.paging import Paging, turn_to
+from batchledger.model.balance import BALANCE_LINES
 from batchledger.wiring import ledger_dsn
 
 RANGES_ON_PAGE = 50

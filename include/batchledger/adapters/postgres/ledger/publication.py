@@ -27,7 +27,6 @@ from batchledger.adapters.postgres.ledger.rows import (
     read_target,
     require_none_committing,
 )
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import (
     Attempt,
     Batch,
@@ -40,6 +39,7 @@ from batchledger.model.batch import (
     QuarantinedRecord,
     Target,
 )
+from batchledger.model.checks import IntegrityCheck
 from batchledger.model.effects import discarding
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
 from batchledger.model.offsets import TopicPartition

@@ -13,9 +13,8 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import read_sql
 from batchledger.adapters.postgres.staging.tables import join_names
-from batchledger.model.balance import IntegrityCheck
 from batchledger.model.batch import Attempt
-from batchledger.model.checks import Offender
+from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.offsets import single_offset
 from batchledger.model.records.numbering import NumberFacts, name_missing, name_repeated
 from batchledger.model.records.rules import SequenceRule

@@ -38,9 +38,8 @@ from batchledger.adapters.postgres.staging.tables import (
     statement_about,
     table_prefix,
 )
-from batchledger.model.balance import CHECKS_OF_NUMBERS, IntegrityCheck
 from batchledger.model.batch import Attempt, HeldRange, Lane
-from batchledger.model.checks import Offender
+from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender
 from batchledger.model.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange, single_offset

@@ -10,15 +10,8 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.display.decisions import decisions_table, show_decisions
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, replaced_as_json, show_outcome, show_replaced
-from batchledger.interfaces.cli.printing import (
-    BALANCE_LINES,
-    as_sentence,
-    new_table,
-    number,
-    print_json,
-    print_out,
-    range_as_json,
-)
+from batchledger.interfaces.cli.printing import as_sentence, new_table, number, print_json, print_out, range_as_json
+from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.errors import AtWorkError
