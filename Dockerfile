@@ -13,7 +13,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY include/ include/
 # The same pinned list that `batchledger up` resolves; nothing is fetched when a container starts.
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
-    && python -c "from batchledger.stack.home import Home; from batchledger.stack.jars import fetch_jars; fetch_jars(Home.of_project(), 'spark')"
+    && python -c "from batchledger.local.stack.home import Home; from batchledger.local.stack.jars import fetch_jars; fetch_jars(Home.of_project(), 'spark')"
 COPY dags/ dags/
 COPY plugins/ plugins/
 COPY spark_jobs/ spark_jobs/

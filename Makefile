@@ -31,7 +31,7 @@ demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into
 torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SINK=postgres SEED=any.
 	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) --sink $(or $(SINK),postgres) $(if $(SEED),--seed $(SEED))
 
-machine: setup  ## Check the invariants under other schedules than make test does: SEED=random SCHEDULES=200.
+machine: setup  ## Check the invariants under other schedules than the tests do: SEED=random SCHEDULES=200.
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
 		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
 

@@ -65,7 +65,7 @@ app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Repair")
 
 @app.callback()
 def _begin(context: typer.Context) -> None:
-    # Imported for a command, not for help.
+    # Imported for a command, not for the list of commands.
     from batchledger.adapters.postgres.database import keep_connections
 
     context.with_resource(keep_connections())

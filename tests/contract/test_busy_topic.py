@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -10,6 +11,7 @@ from batchledger.adapters.kafka.output import commits
 from batchledger.adapters.kafka.output import search as output_search
 from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import ServiceUnavailableError
@@ -142,18 +144,15 @@ def commit_and_die(warehouse: TopicWarehouse, attempt: Attempt) -> None:
         deliver(life.platform(warehouse, crash=CrashOnce("sink_committed")), twin)
 
 
-class _Overtaken:
-    """A sink that lets a twin act after each of its searches."""
+def overtaken(sink: TopicSink, act: Callable[[], None]) -> TopicSink:
+    """The sink, which lets a twin act after each of its searches."""
 
-    def __init__(self, sink: object, act: Callable[[], None]) -> None:
-        self._sink, self._act = sink, act
+    class Overtaken(TopicSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            super().search_commit(attempt)
+            act()
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._sink, name)
-
-    def search_commit(self, attempt: Attempt) -> None:
-        self._sink.search_commit(attempt)  # type: ignore[attr-defined]
-        self._act()
+    return Overtaken(**{each.name: getattr(sink, each.name) for each in fields(sink)})
 
 
 def test_commit_of_a_twin_between_the_search_and_the_transaction_is_confirmed_and_not_made_again(
@@ -164,6 +163,6 @@ def test_commit_of_a_twin_between_the_search_and_the_transaction_is_confirmed_an
         deliver(life.platform(warehouse, crash=CrashOnce("announced")), attempt)
     forget_offsets(warehouse, attempt)
     resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
-    overtaken = _Overtaken(warehouse.sink, lambda: commit_and_die(warehouse, attempt))
-    deliver(life.platform(warehouse, sink=overtaken), resumed)
+    sink = overtaken(warehouse.sink, lambda: commit_and_die(warehouse, attempt))
+    deliver(life.platform(warehouse, sink=sink), resumed)
     assert_once(warehouse, attempt)

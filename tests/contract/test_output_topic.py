@@ -305,6 +305,7 @@ def test_batch_whose_process_was_paused_is_given_up_and_may_be_tried_again(outpu
     with pytest.raises(ServiceUnavailableError, match=r"took 57\.0 s\. .* stood still") as told:
         output.topic(clock=lambda: age_seconds[0]).commit(output.attempt(), records(), 300)
     assert told.value.batch_id == 1
+    assert "can be run again" in str(told.value)
     assert output.values() == []
     assert output.held_back() == 0
 

@@ -116,6 +116,7 @@ def test_batch_of_the_same_number_in_another_ledger_is_no_answer(output: Output,
     with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
         output.topic().find_commit(attempt)
     assert refused.value.subject == group_of(attempt.batch)
+    assert "cannot be told" in str(refused.value)
 
 
 @pytest.mark.parametrize(("theirs", "minutes"), [(18, 0), (5, 61)], ids=["higher number", "planned later"])

@@ -95,6 +95,7 @@ def test_without_the_check_the_same_fault_is_published(workplace: Workplace, col
     assert pipeline.query(f"select count(*) from {{target}} where {column} is null") == [(2,)]  # noqa: S608
 
 
+@pytest.mark.always
 def test_failing_rows_are_set_aside_with_the_bytes_of_their_records_and_the_rest_is_published(
     workplace: Workplace,
 ) -> None:

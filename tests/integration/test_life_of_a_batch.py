@@ -130,6 +130,7 @@ def test_every_scalar_type_arrives_unchanged(workplace: Workplace) -> None:
     assert rows[1] == (None,) * 11
 
 
+@pytest.mark.always
 def test_transform_may_drop_records_and_they_are_counted(workplace: Workplace) -> None:
     pipeline = workplace.create(transform="tests.transforms:keep_even")
     pipeline.send(20)
@@ -369,6 +370,7 @@ def test_s116_target_that_rejects_a_row_blocks_the_batch_until_a_person_has_chan
     assert verify_pipeline(pipeline.config).holds
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("into", ["table", "topic"])
 def test_row_that_staging_itself_refuses_blocks_the_batch_and_is_not_read_again(
     workplace: Workplace, into: str

@@ -23,10 +23,12 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.replay import Replay
-from batchledger.ports import Publication
+from batchledger.ports import CommittingSink, Publication
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
+from tests.fakes.database import MemoryDatabase
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.ledger import CommitFault, MemoryLedger
+from tests.fakes.sink import MemorySink
 from tests.fakes.world import ORDERS_0, ORDERS_1, World, assert_exactly_once, catch_up, stage_and_audit
 
 ANA = Decision("ana@host", "the run is gone for good")
@@ -527,3 +529,14 @@ def test_replay_of_a_foreign_sink_is_one_commit_that_is_found_again_in_every_mod
         run_batch.take_through(world.process(crash=CrashOnce("sink_committed")), replay.batch_id, "again")
     run_batch.publish(world.process(), replay.batch_id, "again")
     assert_exactly_once(world)
+
+
+def test_sink_that_cannot_be_asked_for_its_commit_cannot_be_made() -> None:
+    """It would pass for one that shares the ledger's commit, and never commit its rows."""
+
+    class Incomplete(MemorySink, CommittingSink):
+        def commit(self, publication: Publication) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Incomplete(MemoryDatabase(), "orders")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,13 @@ def test_the_image_installs_the_lock_with_its_hashes_on_a_supported_python_and_j
     packages = [line for line in locked.splitlines() if "==" in line and not line.startswith(("#", " "))]
     assert packages
     assert all("--hash=sha256:" in line for line in packages)
+
+
+def test_every_module_that_the_image_runs_exists() -> None:
+    named = re.findall(r"from (batchledger[\w.]*) import (\w+)", (ROOT / "Dockerfile").read_text())
+    assert named
+    for module, name in named:
+        assert hasattr(import_module(module), name)
 
 
 def test_everything_that_the_image_copies_exists_and_nothing_else_reaches_it() -> None:

@@ -1,6 +1,7 @@
 """The error family: every member pickles with its fields and says whether a retry helps and how the process exits."""
 
 import copy
+import json
 import pickle
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -127,9 +128,17 @@ def test_error_copies(kind: type[BatchledgerError]) -> None:
 
 
 def test_what_an_error_is_about_goes_into_a_document() -> None:
-    told = errors.TargetChangedError("gone", subject="public.flights", ranges=ABOUT["ranges"])
-    assert told.where == {"subject": "public.flights", "ranges": ["orders[3] 1200..1500"]}
+    told = errors.TargetChangedError("gone", subject="public.flights", ranges=ABOUT["ranges"], found="16500")
+    assert told.where == {"subject": "public.flights", "ranges": ["orders[3] 1200..1500"], "found": "16500"}
+    moved = errors.PositionConflictError("moved", found={ORDERS_3: 1100})
+    assert moved.where == {"found": {"orders[3]": 1100}}
     assert errors.SetupError("no Java").where == {}
+
+
+@pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
+def test_whatever_an_error_is_about_can_be_stored(kind: type[BatchledgerError]) -> None:
+    error, values = example(kind)
+    assert set(json.loads(json.dumps(error.where))) == set(values) - {"message"}
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)

@@ -267,6 +267,7 @@ def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, .
     with pytest.raises(TopicChangedError, match="topic orders does not exist") as refusal:
         check_source("orders_copy", positions, LogState({}, {}), ["orders"])
     assert refusal.value.subject == "orders"
+    assert "stays where it is until the topic is back" in str(refusal.value)
 
 
 def test_s25_vanished_partition_is_refused_and_named() -> None:

@@ -50,6 +50,14 @@ BEFORE = Target("public.flights", "16412")
             "flights[3] expected 1200, found 900. An earlier batch has to be published first",
         ),
         (
+            refusals.plan_overtaken("flights", BATCH.ranges, {FLIGHTS_3: 1300}),
+            "ranges for flights do not start at its stored position: flights[3] expected 1200, found 1300.",
+        ),
+        (
+            refusals.outcome_pending(replace(BATCH, state=BatchState.COMMITTING)),
+            "attempt 2 of batch 17 of flights, by run run-2, has begun to commit to its sink, and nobody has confirmed",
+        ),
+        (
             refusals.target_changed("flights", BEFORE, "public.flights", "16500"),
             "published to public.flights (id 16412) before; public.flights is another one (id 16500).",
         ),

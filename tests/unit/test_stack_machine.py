@@ -75,8 +75,9 @@ def test_a_taken_port_is_told_with_its_service_and_variable() -> None:
 
 def test_a_full_disk_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "NEEDED_BYTES", 2**62)
-    with pytest.raises(SetupError, match=f"GiB below {home.local}, found"):
+    with pytest.raises(SetupError, match=f"GiB below {home.local}, found") as told:
         machine.check_disk(home)
+    assert "make room" in str(told.value)
 
 
 def test_a_complete_list_of_jars_starts_no_java(home: Home, fake_java: FakeJava) -> None:

@@ -18,7 +18,7 @@ from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import pause
 from batchledger.lifecycle.execution import carry_out, explain
-from batchledger.lifecycle.orders import Accept, AtOnce, Request, Retake
+from batchledger.lifecycle.orders import Accept, AtOnce, Discard, Request, Retake
 from batchledger.model.batch import BatchState, Decided, Decision, DecisionKind
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, DecisionRefusedError, ReplayRefusedError
 from batchledger.model.offsets import OffsetRange
@@ -209,6 +209,28 @@ def test_batch_to_be_taken_again_is_shown_without_changing_anything() -> None:
     assert decided.record.before == {"state": "blocked", "attempt": 1, "run": "second"}
     assert decided.record.after == {"state": "planned", "attempt": 2, "run": "a run of its own"}
     assert world.database.committed == tables
+
+
+MOVES = ", and the position moves past 10 offsets."
+
+
+@pytest.mark.parametrize(
+    ("make_world", "order", "said"),
+    [
+        (
+            blocked_world,
+            Accept(2),
+            f"8 rows become visible in orders{MOVES} Checks that have failed: balance_closes.",
+        ),
+        (blocked_world, Discard(2), "Nothing of it becomes visible; the next run plans its 10 offsets again."),
+        (blocked_world, Retake(2), "A run reads its 10 offsets again, and publishes them if no check fails."),
+    ],
+    ids=["accept", "discard", "retake"],
+)
+def test_what_an_order_comes_to_is_said_in_a_sentence(
+    make_world: Callable[[], World], order: Accept | Discard | Retake, said: str
+) -> None:
+    assert explain(make_world().process(), order, BY_ANA).means == (said,)
 
 
 def test_dry_run_is_not_shown_to_be_taken_again_because_no_run_would() -> None:

@@ -76,8 +76,9 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         replaced = publication.find_replaced()
         if _takes_over(attempt, replaced):
             parts = _EVERYTHING
-        is_announced = parts == _EVERYTHING and isinstance(sink, CommittingSink)
+        is_announced = False
         if parts == _EVERYTHING and isinstance(sink, CommittingSink):
+            is_announced = True
             # Whoever asks later knows by it which target would know.
             sink.confirm_target(publication)
             publication.announce(sink.prepare_commit(attempt))

@@ -47,7 +47,10 @@ def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
 
 
 def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:
-    """Return what an order would change, and change nothing. Refuses what ``carry_out``, or the run, would refuse."""
+    """Return what an order would change, and change nothing. Refuses what ``carry_out`` would.
+
+    A run that takes a batch again may also find another run at work on it.
+    """
     rehearsal = decisions.rehearse(platform)
     if isinstance(order, Retake):
         decided = _retake(rehearsal, order, decision)
@@ -75,10 +78,17 @@ def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
             rows = sum(each.accepted for each in platform.decisions.load_balances(batch.batch_id))
             moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
             failed = ", ".join(each.name for each in platform.ledger.load_checks(batch.batch_id) if each.blocks)
-            return f"{rows:,} rows become visible{moves}." + (f" Checks that have failed: {failed}." if failed else "")
+            told = f" Checks that have failed: {failed}." if failed else ""
+            return f"{rows:,} rows become visible{_where(platform)}{moves}.{told}"
         case Discard() if batch.lane is Lane.LIVE:
             return f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."
         case Discard():
             return "Nothing of it becomes visible; the target stays as it is."
         case Retake():
             return f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."
+
+
+def _where(platform: Platform) -> str:
+    """Name the target; before the first publication only the pipeline file knows it."""
+    target = platform.decisions.find_target(platform.rules.name)
+    return "" if target is None else f" in {target.name}"

@@ -2,7 +2,8 @@
 
 The command line, the trigger form, the configuration of a run and the page are read into these, so an order means the
 same wherever it was given. ``execution.explain`` says what one would change, and ``execution.carry_out`` does it. What
-needs Spark is begun by ``plans``, and shown before by ``dry_run``. Under ``kind`` the ledger keeps who gave an order.
+needs Spark is begun by ``plans``, and shown before by ``dry_run``. Under ``kind`` the ledger keeps
+who gave an order that is done at once.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -19,7 +20,6 @@ from batchledger.planning.rewind import Rewind
 class CatchUp:
     """Take the next live batch; ``max_records`` replaces the pipeline's limit for this one batch."""
 
-    kind: ClassVar[DecisionKind] = DecisionKind.TRIGGER
     max_records: int | None = None
 
 
@@ -27,7 +27,6 @@ class CatchUp:
 class Retake:
     """Take an open batch again, a blocked one included."""
 
-    kind: ClassVar[DecisionKind] = DecisionKind.RETRY
     batch_id: int
 
 

@@ -41,14 +41,21 @@ class BatchledgerError(Exception):
 
     @property
     def where(self) -> Mapping[str, Any]:
-        """What it is about, as JSON; without what it is not about."""
-        about = {"batch_id": self.batch_id, "pipeline": self.pipeline, "subject": self.subject}
-        known = {key: value for key, value in about.items() if value is not None}
-        return {**known, "ranges": [str(each) for each in self.ranges]} if self.ranges else known
+        """What it is about, as JSON; without the message, and what it is not about."""
+        known = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "message"}
+        return {name: _as_json(value) for name, value in known.items() if value not in (None, (), {})}
 
 
 def _rebuild(kind: type[BatchledgerError], values: dict[str, Any]) -> BatchledgerError:
     return kind(values.pop("message"), **values)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    return [str(each) for each in value] if isinstance(value, tuple) else str(value)
 
 
 class ConfigurationError(BatchledgerError):
@@ -81,7 +88,7 @@ class FencedError(BatchledgerError):
 
     attempt: int | None = field(default=None, kw_only=True)
     run: str | None = field(default=None, kw_only=True)
-    """The newer attempt, and whose it is."""
+    """The attempt that has the batch, and whose it is."""
 
 
 @dataclass(eq=False, repr=False)
@@ -113,7 +120,7 @@ class PositionConflictError(BatchledgerError):
     """The stored position is not the one that the batch starts from: somebody else moved it."""
 
     found: Mapping[TopicPartition, int | None] = field(default_factory=dict, kw_only=True)
-    """The stored next offsets; what was expected are the starts of ``ranges``."""
+    """The stored next offsets, if one of them is not the start of its range."""
 
 
 class PlanOvertakenError(PositionConflictError):

@@ -125,17 +125,18 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     """
     check_topics(pipeline, log, topics)
     check_identity(positions, log)
-    beyond = [
-        f"{each.partition} stands at {each.next_offset}, its readable end is {log.log_by_partition[each.partition].end}"
-        for each in positions
-        if each.next_offset > log.log_by_partition[each.partition].end
-    ]
+    ends = {each: held.end for each, held in log.log_by_partition.items()}
+    beyond = [each for each in positions if each.next_offset > ends[each.partition]]
     if beyond:
+        told = "; ".join(
+            f"{each.partition} stands at {each.next_offset}, its readable end is {ends[each.partition]}"
+            for each in beyond
+        )
         raise TopicChangedError(
-            f"the position lies beyond the end of the log: {'; '.join(beyond)}. The topic was truncated or its data "
+            f"the position lies beyond the end of the log: {told}. The topic was truncated or its data "
             "directory was restored from an older copy. Choices: bring the records back, or read the topic again "
             "under a new pipeline name and table.",
-            subject=beyond[0].partition(" ")[0],
+            subject=", ".join(str(each.partition) for each in beyond),
         )
     lost = find_losses(positions, log)
     if lost:
@@ -157,7 +158,7 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
             f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
             f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
             "already has a position stays where it is until the topic is back.",
-            subject=missing[0],
+            subject=", ".join(missing),
         )
 
 

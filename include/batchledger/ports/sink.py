@@ -1,9 +1,10 @@
 """Where rows go: staged, looked at, published."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
@@ -166,10 +167,14 @@ class Sink(Protocol):
         """
 
 
-@runtime_checkable
-class CommittingSink(Sink, Protocol):
-    """A sink that commits by itself: what ``publish`` and ``withdraw`` do is to prepare its ``commit``."""
+class CommittingSink(ABC):
+    """What a sink is besides if it commits by itself: ``publish`` and ``withdraw`` prepare what ``commit`` does.
 
+    A base class, not only a protocol. Otherwise a sink that lacks one of these would pass for one that shares the
+    ledger's commit, and its rows would never be committed.
+    """
+
+    @abstractmethod
     def commit(self, publication: Publication) -> None:
         """Make visible what was published within the publication; as the last thing before the ledger does.
 
@@ -177,6 +182,7 @@ class CommittingSink(Sink, Protocol):
         it may have been done, or somebody has done it before; after any other error it was not, nor will it be.
         """
 
+    @abstractmethod
     def confirm(self, publication: Publication) -> None:
         """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
 
@@ -192,6 +198,7 @@ class CommittingSink(Sink, Protocol):
         """
         return ()
 
+    @abstractmethod
     def find_commit(self, attempt: Attempt) -> bool | None:
         """Say whether the sink has committed the attempt (I9).
 
@@ -200,6 +207,7 @@ class CommittingSink(Sink, Protocol):
         when the sink cannot be asked.
         """
 
+    @abstractmethod
     def search_commit(self, attempt: Attempt) -> None:
         """Find out what ``find_commit`` could not tell, so that it can from now on, also in other processes.
 

@@ -46,7 +46,7 @@ class Coverage:
 
 @dataclass
 class NewestHistory:
-    """Loads what was published at ``since`` or later, and counts what the target holds of it, for ``proof.prove``.
+    """Loads what was published at ``since`` or later, and counts what the target holds of it, for ``proving.prove``.
 
     The moment stays while the proof looks again, so what is published meanwhile pushes nothing out of sight.
     ``load_since`` returns that part of the history as it is stored, ``count_within`` counts offsets of the target.

@@ -21,6 +21,7 @@ from batchledger.lifecycle.orders import (
 from batchledger.model.batch import DecisionKind
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.quoting import shorten
 from batchledger.planning.replay import Quarantined, Replay, Window
 from batchledger.planning.rewind import Rewind
 
@@ -58,10 +59,15 @@ def _read_ranges(fields: Fields) -> tuple[OffsetRange, ...]:
     lines = _lines(fields, "ranges")
     if not lines:
         raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", subject="ranges")
-    try:
-        return tuple(OffsetRange.parse(line) for line in lines)
-    except ValueError as error:
-        raise ConfigurationError(f"ranges: {error}", subject="ranges") from error
+    ranges, faults = [], []
+    for line in lines:
+        try:
+            ranges.append(OffsetRange.parse(line))
+        except ValueError as error:
+            faults.append(f"ranges: {shorten(str(error))}")
+    if faults:
+        raise ConfigurationError("\n".join(faults), subject="ranges")
+    return tuple(ranges)
 
 
 def _read_discarded(fields: Fields) -> int | None:

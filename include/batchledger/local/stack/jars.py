@@ -1,8 +1,8 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
 The lists are explicit and not transitive, so two machines get the same files. A list that is complete on disk costs a
-look at its file names; Java is not started. ``python -m batchledger.stack.jars`` fetches what the services need; the
-list ``connect`` is fetched by the bench alone, when it first asks for it.
+look at its file names; Java is not started. ``python -m batchledger.local.stack.jars`` fetches what the services need;
+the list ``connect`` is fetched by the bench alone, when it first asks for it.
 """
 
 import importlib.util

@@ -2,7 +2,7 @@
 
 A producer that numbers its records per key shows what no offset can show: a record that never reached the broker. A
 number is missing when a higher one of its series was seen and it was not; it is told once, by the batch that opens the
-gap. See ``record_rules.Sequence`` for the rules, and for what is neither.
+gap. See ``rules.Sequence`` for the rules, and for what is neither.
 
 What is told names the record and the numbers, never the key, which is a value of a record.
 """

@@ -6,7 +6,7 @@ because what is remembered depends on the moments at which batches were planned 
 At least once, an earlier attempt may have committed the rows of a batch with their keys, and died. The keys tell which
 rows these are, and they are not inserted again.
 
-A batch that takes offsets over judges its rows by what was decided about them before (``record_rules.Deduplication``).
+A batch that takes offsets over judges its rows by what was decided about them before (``rules.Deduplication``).
 The audit reads that from the target and the list of duplicates; the publication takes both away, so ``recall`` keeps
 them first, in a temporary table. Keys then change as little as possible: a replay that reads what was read before
 changes nothing but the batch that they belong to.
