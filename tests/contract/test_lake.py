@@ -343,7 +343,7 @@ def test_i9_commit_whose_outcome_is_unknown_is_made_once_because_it_is_found(
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     commit(lake, attempt)
     if not is_asked:
-        monkeypatch.setattr(iceberg_table, "_is_committed", lambda *_: False)
+        monkeypatch.setattr(iceberg_table, "is_committed", lambda *_: False)
     with lake.ledger.publication(attempt, BatchState.COMMITTING) as publication:
         found = lake.sink.find_commit(attempt)
         if not found:

@@ -90,7 +90,7 @@ def test_s103_broker_that_is_down_is_a_retryable_error_of_every_step_that_needs_
                 failure = each.exception()
                 assert isinstance(failure, ServiceUnavailableError)
                 assert failure.retryable
-                assert "Local: Timed out" in str(failure)
+                assert "Timed out" in str(failure)
         assert published.result() is BatchState.PUBLISHED
         audited.assert_exact()
     finally:

@@ -103,7 +103,7 @@ def test_position_beyond_the_log_end_stops_the_pipeline(workplace: Workplace) ->
     moved = replace(platform, ledger=MovedLedger(workplace.dsn))
     with pytest.raises(TopicChangedError, match="stands at 17, its readable end is 10") as refused:
         run_batch.run_once(moved, "second")
-    assert refused.value.subject == f"{pipeline.name}[0]"
+    assert refused.value.subject == f"{pipeline.name}[0], {pipeline.name}[1]"
 
 
 def test_added_partition_is_read_from_its_beginning(workplace: Workplace) -> None:
