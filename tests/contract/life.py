@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.lifecycle.requirement import publish_rows, remember_numbers, require_own_target
 from batchledger.model.balance import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
 from batchledger.model.checks import CheckResult, Outcome
@@ -108,6 +109,7 @@ def stage(
     witness(warehouse.evidence.open(attempt), 0, batch.ranges, quarantine_of(poison))
     if rows is None:
         rows = batch_of_rows([each for each in rows_of(batch.ranges) if each not in poison] + list(extra))
+    require_own_target(platform(warehouse), attempt)
     write(warehouse.sink.open_staging(attempt, rows.schema), 0, rows)
     warehouse.sink.seal_staging(attempt, [0])
     warehouse.ledger.mark_staged(attempt, Staged(rows.num_rows))
@@ -178,11 +180,11 @@ def apply(warehouse: Warehouse, publication: Publication) -> int:
     publication.take_over(replaced, warehouse.sink.withdraw(publication, replaced))
     if publication.attempt.batch.lane is Lane.LIVE:
         publication.advance_positions()
-    rows = warehouse.sink.publish(publication)
+    rows = publish_rows(warehouse.sink, publication)
     publication.mark_rows()
     publication.publish_quarantine()
     publication.mark_published()
-    warehouse.sink.remember_numbers(publication)
+    remember_numbers(warehouse.sink, publication)
     return rows
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt, BatchState, DecisionKind
 from batchledger.model.errors import DecisionRefusedError, FencedError
@@ -95,7 +96,7 @@ def test_accepted_batch_that_its_target_refuses_is_blocked_and_can_be_accepted_o
 def commit_rows_only(warehouse: Warehouse, attempt: Attempt) -> None:
     """The first commit of at_least_once."""
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
         publication.mark_rows()
 
 

@@ -8,6 +8,7 @@ import pytest
 from psycopg import sql
 
 from batchledger.lifecycle import delivery
+from batchledger.lifecycle.requirement import require_own_target
 from batchledger.model.batch import Decided, DecisionKind, Target
 from batchledger.model.effects import proving
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
@@ -15,7 +16,6 @@ from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
 from tests.contract.life import FIRST, SECOND
 from tests.contract.warehouses import PostgresWarehouse, Warehouse
-from tests.fakes.work import ROW_SCHEMA
 
 PROOF = proving(3, 1, 1)
 
@@ -32,7 +32,7 @@ def test_adopted_target_is_recorded_once_and_takes_the_next_batch(warehouse: War
     before = target_of(warehouse)
     warehouse.replace_target()
     found = target_of(warehouse)
-    assert warehouse.decisions.find_target(warehouse.pipeline) == before != found
+    assert warehouse.ledger.list_targets().get(warehouse.pipeline) == before != found
     record = record_of(warehouse.decisions.adopt_target(warehouse.pipeline, found, BY_ANA, PROOF))
     assert (record.kind, record.batch_id, record.decided_by) == (DecisionKind.ADOPT_TARGET, None, BY_ANA.decided_by)
     assert record.before == {"target": before.name, "identity": before.identity}
@@ -48,7 +48,7 @@ def test_rehearsed_adoption_leaves_the_target_as_it_was(warehouse: Warehouse) ->
     before = target_of(warehouse)
     decided = warehouse.decisions.rehearsal.adopt_target(warehouse.pipeline, Target("else", "1/2/3"), BY_ANA, PROOF)
     assert record_of(decided).after["identity"] == "1/2/3"  # type: ignore[index]
-    assert warehouse.decisions.find_target(warehouse.pipeline) == before
+    assert warehouse.ledger.list_targets().get(warehouse.pipeline) == before
     assert warehouse.read_pipeline_decisions() == []
 
 
@@ -84,7 +84,7 @@ def test_oid_that_another_pipelines_table_had_elsewhere_makes_a_table_nobody_els
     move(first, second)
     attempt = first.ledger.open_attempt(life.store(first, SECOND, run="run-2").batch_id, "run-2")
     with pytest.raises(TargetChangedError) as refused:
-        first.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(first), attempt)
     assert (refused.value.pipeline, refused.value.found) == (first.pipeline, target_of(first).identity)
     assert f"batchledger adopt-target {first.pipeline} --reason WHY" in str(refused.value)
     for each in (first, second):
@@ -101,7 +101,7 @@ def test_table_that_waits_for_its_adoption_is_not_taken_by_a_pipeline_that_is_ne
     new = replace(second, pipeline=f"{second.pipeline}_new")
     attempt = new.ledger.open_attempt(life.store(new, FIRST).batch_id, "run-1")
     with pytest.raises(TargetChangedError) as refused:
-        new.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(new), attempt)
     assert (refused.value.pipeline, refused.value.owner) == (new.pipeline, second.pipeline)
 
 
@@ -168,5 +168,5 @@ def test_negative_control_by_oid_alone_the_table_would_be_taken_for_another_pipe
             connection.execute(query, [identity, pipeline])
     attempt = first.ledger.open_attempt(life.store(first, SECOND, run="run-2").batch_id, "run-2")
     with pytest.raises(TargetChangedError) as refused:
-        first.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(first), attempt)
     assert (refused.value.pipeline, refused.value.owner) == (first.pipeline, second.pipeline)

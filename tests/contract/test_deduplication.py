@@ -7,6 +7,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from batchledger.lifecycle.requirement import check_rows, publish_rows
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import IntegrityCheck
@@ -160,7 +161,7 @@ def test_i6_counting_duplicates_changes_nothing(store: Warehouse) -> None:
 def write_rows(warehouse: Warehouse, attempt: Attempt) -> int:
     """The first of the two commits of at_least_once."""
     with warehouse.ledger.publication(attempt) as publication:
-        rows = warehouse.sink.publish(publication)
+        rows = publish_rows(warehouse.sink, publication)
         publication.mark_rows()
     return rows
 
@@ -195,8 +196,8 @@ def test_asking_what_a_publication_would_do_after_rows_were_committed_leaves_not
     life.audit(store, attempt)
     write_rows(store, attempt)
     with store.ledger.publication(attempt) as publication:
-        store.sink.check(publication)
-        assert store.sink.publish(publication) == 2
+        check_rows(store.sink, publication)
+        assert publish_rows(store.sink, publication) == 2
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1)]
 
 
@@ -242,7 +243,7 @@ def test_staging_that_is_lost_after_its_rows_were_committed_is_told(store: Wareh
 
 
 def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:
-    warehouse.sink.publish(publication)
+    publish_rows(warehouse.sink, publication)
     raise BatchBlockedError("a fault after the rows", batch_id=1)
 
 

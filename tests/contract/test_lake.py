@@ -33,6 +33,7 @@ from batchledger.adapters.iceberg.table import TRIES, IcebergTable
 from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.sinks import lake_held
 from batchledger.adapters.postgres.sinks.lake import LakeSink
+from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane
 from batchledger.model.errors import (
     ConfigurationError,
@@ -151,15 +152,16 @@ def test_table_of_another_pipeline_is_refused_until_its_tag_is_removed(lake: Lak
     other = replace(lake, pipeline=f"{lake.pipeline}_other")
     attempt = other.ledger.open_attempt(life.store(other, SECOND).batch_id, "run-1")
     with pytest.raises(TargetChangedError, match=f"remove the tag {tag_of(owner.batch)}") as tagged:
-        other.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(other), attempt)
     assert tagged.value.subject == lake.lake_table.name
     lake.table.manage_snapshots().remove_tag(tag_of(owner.batch)).commit()
     with pytest.raises(TargetChangedError) as owned:
-        other.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(other), attempt)
     assert (owned.value.pipeline, owned.value.owner) == (other.pipeline, lake.pipeline)
     with psycopg.connect(lake.dsn) as connection:
         forget = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
         connection.execute(forget, [lake.pipeline])
+    require_own_target(life.platform(other), attempt)
     assert other.sink.open_staging(attempt, ROW_SCHEMA).index_schema.names
 
 
@@ -228,7 +230,7 @@ def test_confirmation_finds_what_the_commit_has_removed(
     def commit_and_die() -> None:
         with warehouse.ledger.publication(attempt, BatchState.COMMITTING) as publication:
             removed.append(warehouse.sink.withdraw(publication, publication.find_replaced()))
-            warehouse.sink.publish(publication)
+            publish_rows(warehouse.sink, publication)
             warehouse.sink.commit(publication)
             raise SimulatedCrashError("sink_committed")
 
@@ -243,7 +245,7 @@ def test_confirmation_finds_what_the_commit_has_removed(
         publication.take_over(replaced, removed[-1])
         publication.publish_quarantine()
         publication.mark_published()
-        warehouse.sink.confirm(publication)
+        confirm_rows(warehouse.sink, publication)
         publication.mark_rows()
     assert removed == [[len(FIRST)], [len(FIRST)]]
     assert len(warehouse.read_target()) == len(FIRST)
@@ -258,7 +260,7 @@ def test_newest_commit_and_what_was_before_it_are_tagged_and_no_others(lake: Lak
         with lake.ledger.publication(attempt, BatchState.COMMITTING) as publication:
             publication.advance_positions()
             publication.mark_published()
-            lake.sink.confirm(publication)
+            confirm_rows(lake.sink, publication)
             publication.mark_rows()
         tags.append({name for name, ref in lake.table.metadata.refs.items() if ref.snapshot_ref_type == "tag"})
         assert tags[-1] == {tag_of(attempt.batch), tag_before(attempt.batch)}
@@ -351,7 +353,7 @@ def test_i9_commit_whose_outcome_is_unknown_is_made_once_because_it_is_found(
         else:
             publication.advance_positions()
             publication.mark_published()
-            lake.sink.confirm(publication)
+            confirm_rows(lake.sink, publication)
             publication.mark_rows()
     if not found:
         again = life.stage(lake, lake.ledger.load_batch(attempt.batch.batch_id), "run-2")

@@ -11,6 +11,7 @@ from pyiceberg.expressions import AlwaysTrue
 from batchledger.adapters.iceberg import commits
 from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.lifecycle.delivery import deliver
+from batchledger.lifecycle.requirement import publish_rows, require_own_target
 from batchledger.model.batch import Attempt, DeliveryMode, Position
 from batchledger.model.errors import OutcomeUnknownError, TargetChangedError
 from batchledger.model.offsets import OffsetRange
@@ -21,7 +22,6 @@ from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
-from tests.fakes.work import ROW_SCHEMA
 
 NONE = as_coordinates([])
 
@@ -109,7 +109,7 @@ def test_renamed_table_is_missed_and_no_other_one_is_put_in_its_place(lake: Lake
     lake.catalog.rename_table((lake.schema, "orders"), (lake.schema, "orders_of_2025"))
     attempt = lake.ledger.open_attempt(life.store(lake, SECOND).batch_id, "run-1")
     with pytest.raises(TargetChangedError, match="was dropped or renamed") as refused:
-        lake.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(lake), attempt)
     assert (refused.value.pipeline, refused.value.found) == (lake.pipeline, None)
     assert not lake.catalog.table_exists((lake.schema, "orders"))
 
@@ -147,12 +147,12 @@ def test_table_with_a_batch_that_the_ledger_does_not_know_is_refused_before_and_
     lake.lake_table.commit(replace(unknown, number=7), None, Change(NONE, NONE, 0), epoch=0, is_found=is_tagged)
     told = f"batch of pipeline {lake.pipeline} in .* is not in this ledger"
     with pytest.raises(TargetChangedError, match=told) as raised, lake.ledger.publication(attempt) as publication:
-        lake.sink.confirm_target(publication)
+        publish_rows(lake.sink, publication)
     newest = unknown.batch if is_tagged else first.batch
     assert str(raised.value).endswith(f"{tag_of(newest)}, {tag_before(newest)}.")
     again = lake.ledger.open_attempt(attempt.batch.batch_id, "run-2")
     with pytest.raises(TargetChangedError, match=told):
-        lake.sink.open_staging(again, ROW_SCHEMA)
+        require_own_target(life.platform(lake), again)
 
 
 @pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])

@@ -9,7 +9,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history, load_published_history
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.migrate import migrate
@@ -170,7 +169,7 @@ def test_target_that_is_there_is_known_by_cluster_database_and_oid_after_the_mig
     migrate(empty_database)
     found = PostgresSink(empty_database, ("My shop", "Orders, new")).find_target()
     assert found is not None
-    assert PostgresDecisions(empty_database).find_target("orders") == found
+    assert PostgresLedger(empty_database).list_targets()["orders"] == found
 
 
 def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: str) -> None:

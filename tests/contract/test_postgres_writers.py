@@ -16,6 +16,7 @@ from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.staging.tables import rows_table
+from batchledger.lifecycle.requirement import check_rows
 from batchledger.model.balance import StagedRange, WitnessedRange
 from batchledger.model.errors import OutcomeUnknownError, RowsRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -52,7 +53,7 @@ def test_check_finds_what_the_target_would_refuse_only_at_commit(warehouse_dsn: 
             pytest.raises(RowsRefusedError, match="duplicate key"),
             warehouse.ledger.publication(attempt) as publication,
         ):
-            warehouse.sink.check(publication)
+            check_rows(warehouse.sink, publication)
 
 
 def test_s66_lost_reply_to_a_commit_is_never_told_as_nothing_changed(warehouse_dsn: str) -> None:

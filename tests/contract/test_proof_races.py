@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, Decision
 from batchledger.model.errors import UnsettledError
@@ -109,7 +110,7 @@ RACES = (
 
 def commit_rows_only(warehouse: Warehouse, attempt: Attempt) -> None:
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
         publication.mark_rows()
 
 

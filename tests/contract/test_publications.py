@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange
 from batchledger.model.errors import BatchBlockedError, FencedError, PositionConflictError, StagingLostError
@@ -54,7 +55,7 @@ def publish_and_fail(warehouse: Warehouse, attempt: Attempt, steps: int) -> None
     with warehouse.ledger.publication(attempt) as publication:
         taken = [
             publication.advance_positions,
-            lambda: warehouse.sink.publish(publication),
+            lambda: publish_rows(warehouse.sink, publication),
             publication.publish_quarantine,
             publication.mark_published,
         ]
@@ -82,7 +83,7 @@ def test_i3_nobody_sees_an_open_publication(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
         publication.advance_positions()
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
         publication.publish_quarantine()
         publication.mark_published()
         assert life.target_coordinates(warehouse) == []
@@ -105,7 +106,7 @@ def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(w
     with pytest.raises(FencedError), warehouse.ledger.publication(stranger, BatchState.PUBLISHED):
         pass
     with warehouse.ledger.publication(attempt, BatchState.PUBLISHED) as publication:
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
@@ -274,7 +275,7 @@ def test_accepted_rows_are_those_of_the_audit(warehouse: Warehouse) -> None:
         assert publication.accepted_rows == 5
         assert publication.attempt == attempt
         publication.advance_positions()
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
         publication.mark_published()
 
 

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import transaction, translate_errors
 from batchledger.adapters.postgres.staging.tables import open_table
+from batchledger.lifecycle.requirement import check_rows
 from batchledger.model.batch import Attempt, Staged
 from batchledger.model.errors import (
     BatchledgerError,
@@ -109,7 +110,7 @@ REFUSALS = {
 
 def check(warehouse: PostgresWarehouse, attempt: Attempt) -> None:
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.check(publication)
+        check_rows(warehouse.sink, publication)
 
 
 ASK = {"published": life.publish, "checked before": check}

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
 from batchledger.model.errors import FencedError, PositionConflictError
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -169,7 +170,7 @@ def test_batch_that_takes_over_withdraws_what_its_own_first_commit_has_written(
     warehouse = warehouse.with_rules(deduplication)
     live = take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(live) as publication:
-        warehouse.sink.publish(publication)
+        publish_rows(warehouse.sink, publication)
         publication.mark_rows()
     publish(warehouse, take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 4, 6)))
     publish(warehouse, live)

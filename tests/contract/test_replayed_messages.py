@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.errors import AuditOutdatedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
@@ -234,7 +235,7 @@ def test_rows_between_two_commits_that_a_replay_took_over_are_written_again(
     topic.log[P0] += "abac"
     batch = life.store(topic.warehouse, p0(1, 5))
     with topic.warehouse.ledger.publication(topic.stage(batch, 0)) as publication:
-        topic.warehouse.sink.publish(publication)
+        publish_rows(topic.warehouse.sink, publication)
         publication.mark_rows()
     life.publish(topic.warehouse, topic.stage_replay(taken))
     topic.publish(topic.stage(batch, 0))

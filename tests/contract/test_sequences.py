@@ -7,6 +7,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from batchledger.lifecycle.requirement import publish_rows, remember_numbers
 from batchledger.model.batch import Decision
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -218,11 +219,11 @@ def test_numbers_are_not_remembered_from_a_staging_that_was_lost(orders: Numbere
     attempt = orders.stage(p0="a1 a2")
     life.audit(orders.warehouse, attempt)
     with orders.warehouse.ledger.publication(attempt) as publication:
-        orders.warehouse.sink.publish(publication)
+        publish_rows(orders.warehouse.sink, publication)
         publication.mark_rows()
     orders.warehouse.lose_staging()
     with pytest.raises(StagingLostError), orders.warehouse.ledger.publication(attempt) as publication:
-        orders.warehouse.sink.remember_numbers(publication)
+        remember_numbers(orders.warehouse.sink, publication)
 
 
 def test_pipelines_and_rules_do_not_share_numbers(warehouse: Warehouse) -> None:

@@ -7,6 +7,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from batchledger.lifecycle.requirement import check_rows, require_own_target
 from batchledger.model.balance import StagedRange, TargetCount
 from batchledger.model.batch import Attempt, Staged
 from batchledger.model.checks import IntegrityCheck
@@ -273,7 +274,7 @@ def test_target_of_another_pipeline_is_refused_before_anything_is_staged(warehou
     other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
     attempt = other.ledger.open_attempt(life.store(other, FIRST).batch_id, "run-1")
     with pytest.raises(TargetChangedError, match=f"pipeline, {warehouse.pipeline}, "):
-        other.sink.open_staging(attempt, ROW_SCHEMA)
+        require_own_target(life.platform(other), attempt)
     with pytest.raises(StagingLostError), other.sink.read_staged(attempt):
         pass
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
@@ -294,23 +295,23 @@ def test_check_raises_what_publish_would_and_changes_nothing(warehouse: Warehous
     life.take_to_published(warehouse, FIRST)
     attempt = life.take_to_audited(warehouse, SECOND)
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.check(publication)
+        check_rows(warehouse.sink, publication)
         publication.mark_rows()
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
     warehouse.lose_staging()
     with pytest.raises(StagingLostError), warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.check(publication)
+        check_rows(warehouse.sink, publication)
     again = life.stage(warehouse, attempt.batch, "run-2")
     life.audit(warehouse, again)
     warehouse.replace_target()
     with pytest.raises(TargetChangedError), warehouse.ledger.publication(again) as publication:
-        warehouse.sink.check(publication)
+        check_rows(warehouse.sink, publication)
 
 
 def test_check_of_a_first_publication_needs_no_target(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.check(publication)
+        check_rows(warehouse.sink, publication)
     assert life.publish(warehouse, attempt) == 3
 
 

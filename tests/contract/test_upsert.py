@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
+from batchledger.lifecycle.requirement import check_rows
 from batchledger.model.balance import TargetCount
 from batchledger.model.errors import ConfigurationError, KeyConflictError, StagingLostError, TargetChangedError
 from batchledger.model.offsets import TopicPartition
@@ -127,7 +128,7 @@ def test_key_in_two_partitions_is_refused_by_coordinates_and_nothing_is_publishe
     attempt = story.stage(Record("DL", 1), Record("AA", 1, P0), Record("AA", 2, P1))
     life.audit(story.warehouse, attempt)
     with pytest.raises(KeyConflictError), story.warehouse.ledger.publication(attempt) as publication:
-        story.warehouse.sink.check(publication)
+        check_rows(story.warehouse.sink, publication)
     with pytest.raises(KeyConflictError) as refused:
         life.publish(story.warehouse, attempt)
     assert [set(each.split(" and ")) for each in refused.value.coordinates] == [{"orders[0]@1", "orders[1]@0"}]

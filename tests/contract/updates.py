@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Upsert, VersionBy
@@ -76,7 +77,7 @@ class Story:
     def publish_again(self, number: int) -> None:
         """Bring the rows of a published batch once more."""
         with self.warehouse.ledger.publication(self.attempts[number], BatchState.PUBLISHED) as publication:
-            self.warehouse.sink.publish(publication)
+            publish_rows(self.warehouse.sink, publication)
 
     def replay(self, *ranges: OffsetRange, changed: Mapping[Coordinate, Record | None] | None = None) -> Attempt:
         """Publish ranges again, and prove the history; ``changed`` is what a new transform makes of some records.

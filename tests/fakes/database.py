@@ -14,7 +14,16 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.model.balance import Balance
-from batchledger.model.batch import Attempt, Batch, CheckResult, DecisionRecord, HeldRange, Position, StepFailure
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    CheckResult,
+    DecisionRecord,
+    HeldRange,
+    Position,
+    StepFailure,
+    Target,
+)
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.incidents import Event, Incident
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -168,7 +177,7 @@ class StoredPresence:
 class Tables:
     """The content of the database at one moment."""
 
-    target_by_pipeline: dict[str, tuple[str, str]] = field(default_factory=dict)
+    target_by_pipeline: dict[str, Target] = field(default_factory=dict)
     positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     checks: dict[AttemptKey, tuple[CheckResult, ...]] = field(default_factory=dict)

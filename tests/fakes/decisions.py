@@ -19,6 +19,7 @@ from batchledger.model.batch import (
     Position,
     Target,
 )
+from batchledger.model.claims import TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
 from batchledger.model.refusals import (
     adopted_by_another,
@@ -28,7 +29,6 @@ from batchledger.model.refusals import (
     published_already,
     rows_visible,
     still_held,
-    target_changed,
 )
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
 from batchledger.ports import Truncate
@@ -200,22 +200,17 @@ class MemoryDecisions:
             effect |= effects.discarding_too(open_batch)
             return Decided(record_decision(tables, pipeline, DecisionKind.REWIND, decision, self.clock(), effect))
 
-    def find_target(self, pipeline: str) -> Target | None:
-        """See the port."""
-        stored = self.database.committed.target_by_pipeline.get(pipeline)
-        return None if stored is None else Target(*stored)
-
     def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: effects.Effect) -> Decided:
         """See the port."""
         with self._decide() as tables:
             if pipeline not in tables.target_by_pipeline:
                 raise nothing_to_adopt(pipeline)
-            before = Target(*tables.target_by_pipeline[pipeline])
+            before = tables.target_by_pipeline[pipeline]
             if before == target:
                 return Decided(None, is_new=False)
-            if target.identity in {identity for _, identity in tables.target_by_pipeline.values()}:
+            if target.identity in {each.identity for each in tables.target_by_pipeline.values()}:
                 raise adopted_by_another(pipeline, target)
-            tables.target_by_pipeline[pipeline] = (target.name, target.identity)
+            tables.target_by_pipeline[pipeline] = target
             effect = effects.adopting(before, target) | proof
             return Decided(record_decision(tables, pipeline, DecisionKind.ADOPT_TARGET, decision, self.clock(), effect))
 
@@ -288,11 +283,9 @@ class MemoryTarget:
     connection: Tables
     pipeline: str
 
-    def confirm_target(self, name: str, identity: str) -> None:
+    def confirm_target(self, claim: TargetClaim) -> None:
         """See the port."""
-        earlier = self.connection.target_by_pipeline[self.pipeline]
-        if earlier[1] != identity:
-            raise target_changed(self.pipeline, Target(*earlier), name, identity)
+        claim.require_there(self.pipeline, self.connection.target_by_pipeline)
 
     def forget_target(self) -> None:
         """See the port."""

@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from batchledger.model.batch import Attempt, BatchState, HeldRange
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
 from batchledger.ports import CommittingSink, Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables
 from tests.fakes.publication import MemoryPublication
-from tests.fakes.sink import MemorySink
+from tests.fakes.sink import MemorySink, MemoryStagingWriter
 
 
 @dataclass
@@ -46,6 +49,12 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         self._show(tables)
         return tables
 
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
+        """See the port. The first attempt creates the target."""
+        writer = super().open_staging(attempt, schema)
+        self.store.target = self.store.target or self.create(attempt, schema)
+        return writer
+
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. What the sink has removed already, its own commit tells."""
         self._prepare(publication.connection)
@@ -54,12 +63,7 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         done = self.store.removed.get(publication.attempt.batch.batch_id)
         return removed if done is None else [done[each] for each in replaced]
 
-    def confirm_target(self, publication: Publication) -> None:
-        """See the port."""
-        self._prepare(publication.connection)
-        super().confirm_target(publication)
-
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """See the port."""
         self._prepare(publication.connection)
         return super().publish(publication)
@@ -74,19 +78,17 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         if batch.state is BatchState.COMMITTING:
             self.store.removed[batch.batch_id] = self.store.to_remove
 
-    def confirm(self, publication: Publication) -> None:
+    def confirm(self, publication: Publication) -> PreparedRows:
         """See the port. The target is left as it is, whatever it is by now."""
         tables: Tables = publication.connection
         scratch = replace(publication, connection=tables.copy()) if isinstance(publication, MemoryPublication) else None
         assert scratch is not None
         self._prepare(scratch.connection)
-        target_by_pipeline = dict(tables.target_by_pipeline)
         scratch.connection.targets.pop(self.table, None)
-        scratch.connection.target_by_pipeline.pop(publication.attempt.batch.pipeline, None)
-        MemorySink.publish(self, scratch)
+        prepared = MemorySink.publish(self, scratch)
         tables.message_keys, tables.duplicates = scratch.connection.message_keys, scratch.connection.duplicates
         tables.deleted_keys = scratch.connection.deleted_keys
-        tables.target_by_pipeline = target_by_pipeline
+        return prepared
 
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
         """See the port."""

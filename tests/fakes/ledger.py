@@ -20,6 +20,7 @@ from batchledger.model.batch import (
     Staged,
     Step,
     StepFailure,
+    Target,
     state_after_audit,
 )
 from batchledger.model.checks import CheckResult, Suite
@@ -74,6 +75,10 @@ class MemoryLedger:
         """See the port."""
         positions = self.database.committed.positions
         return [positions[key] for key in sorted(positions) if key[0] == pipeline]
+
+    def list_targets(self) -> Mapping[str, Target]:
+        """See the port."""
+        return self.database.committed.target_by_pipeline
 
     def seconds_since_published(self, pipeline: str) -> float | None:
         """See the port."""

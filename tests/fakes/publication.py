@@ -1,14 +1,16 @@
 """The Publication port in memory. Each refusal can be switched off: a negative control shows what it prevents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord, Target
-from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
+from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
+from batchledger.model.claims import TargetClaim
+from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import TopicPartition, find_gaps, intersect
-from batchledger.model.refusals import fenced_by, never_published, position_conflict, target_changed
+from batchledger.model.refusals import fenced_by, never_published, position_conflict
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
@@ -49,15 +51,15 @@ class MemoryPublication:
     def _stored(self) -> StoredBatch:
         return self.connection.batches[self.attempt.batch.batch_id]
 
-    def confirm_target(self, name: str, identity: str) -> None:
+    @contextmanager
+    def rehearsal(self) -> Iterator["MemoryPublication"]:
         """See the port."""
-        pipeline = self.attempt.batch.pipeline
-        owners = {target[1]: owner for owner, target in self.connection.target_by_pipeline.items()}
-        if owners.get(identity, pipeline) != pipeline:
-            raise TargetChangedError(f"table {name} belongs to another pipeline; {pipeline} published nothing.")
-        earlier = self.connection.target_by_pipeline.setdefault(pipeline, (name, identity))
-        if earlier[1] != identity:
-            raise target_changed(pipeline, Target(*earlier), name, identity)
+        yield replace(self, connection=self.connection.copy())
+
+    def confirm_target(self, claim: TargetClaim) -> None:
+        """See the port."""
+        pipeline, targets = self.attempt.batch.pipeline, self.connection.target_by_pipeline
+        targets[pipeline] = claim.require_there(pipeline, targets)
 
     def advance_positions(self) -> None:
         """See the port."""

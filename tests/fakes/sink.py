@@ -11,8 +11,8 @@ from batchledger.adapters.postgres.staging.key_types import describe_types, requ
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
 from batchledger.model.checks import IntegrityCheck, Offender
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.errors import (
-    AuditOutdatedError,
     ConfigurationError,
     StagingError,
     StagingLostError,
@@ -26,7 +26,6 @@ from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
-from batchledger.model.refusals import target_changed, target_owned
 from batchledger.ports import CommittingSink, Publication, RowsToCheck, TargetAccess
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -158,14 +157,6 @@ class MemorySink:
             raise ConfigurationError(f"sequence.number names {self.sequence.number!r}, which is not an integer.")
         with self.database.transaction() as tables:
             target = self.committed.targets.get(self.table)
-            owners = {known: owner for owner, (_, known) in tables.target_by_pipeline.items()}
-            owner = owners.get(target.identity) if target is not None else None
-            if owner is not None and owner != attempt.batch.pipeline:
-                raise target_owned(attempt.batch.pipeline, f"table {self.table}", owner)
-            stored = tables.target_by_pipeline.get(attempt.batch.pipeline)
-            if stored is not None and (target is None or stored[1] != target.identity):
-                found = None if target is None else target.identity
-                raise target_changed(attempt.batch.pipeline, Target(*stored), self.table, found)
             if target is not None and not set(schema.names) <= {*target.schema.names, DELETED_COLUMN}:
                 raise TargetChangedError(f"table {self.table} cannot take the rows of {attempt.batch.label}.")
             if target is not None and self.upsert and target.unique_key != frozenset(self.upsert.key):
@@ -228,14 +219,15 @@ class MemorySink:
         }
         return {check: offenders for check, offenders in found.items() if check in checks}
 
-    def remember_numbers(self, publication: Publication) -> None:
+    def remember_numbers(self, publication: Publication) -> int | None:
         """See the port."""
         attempt, tables = publication.attempt, publication.connection
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
-            return
+            return None
         dropped = tables.duplicates.get(attempt.batch.batch_id, {})
-        rows = [row for row in _require_audited(publication).rows if coordinate_of(row) not in dropped]
+        rows = [row for row in staging_of(tables, attempt).rows if coordinate_of(row) not in dropped]
         remember_numbers(tables, attempt, rows, self.sequence)
+        return len(rows)
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
@@ -276,15 +268,13 @@ class MemorySink:
         return compare_rows(before, staging.schema.names, after, key, attempt, limit)
 
     def check(self, publication: Publication) -> None:
-        """See the port."""
-        assert isinstance(publication, MemoryPublication)
-        self.publish(replace(publication, connection=publication.connection.copy()))
+        """See the port. Nothing is known before."""
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port."""
         tables: Tables = publication.connection
         attempt, old = publication.attempt, self._find_old(publication.connection, publication.attempt)
-        if self.deduplication is not None and _takes_over(attempt, replaced):
+        if self.deduplication is not None and attempt.batch.takes_over(replaced):
             tables.recalled[attempt.batch.batch_id] = recall(tables, old, replaced, self.deduplication)
         if old:
             target = tables.targets[self.table]
@@ -304,33 +294,27 @@ class MemorySink:
             for each in replaced
         ]
 
-    def confirm_target(self, publication: Publication) -> None:
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
         """See the port."""
-        tables: Tables = publication.connection
-        if target := tables.targets.get(self.table):
-            publication.confirm_target(self.table, target.identity)
+        target = self.committed.targets.get(self.table)
+        return TargetClaim(self.table, None if target is None else target.identity)
 
     def find_target(self) -> Target | None:
         """See the port."""
         target = self.committed.targets.get(self.table)
         return None if target is None else Target(self.table, target.identity)
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """See the port."""
         tables: Tables = publication.connection
         attempt = publication.attempt
-        staging = _require_audited(publication)
+        staging = staging_of(tables, attempt)
         accepted, held = staging.rows, frozenset[Coordinate]()
         if self.deduplication is not None:
             if publication.has_rows:
                 held = find_held(tables, attempt, accepted, self.deduplication)
             accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
-        if len(accepted) != publication.accepted_rows:
-            raise AuditOutdatedError(f"{attempt.batch.label}: {publication.duplicate_rows} duplicates were audited.")
-        unique_key = frozenset(self.upsert.key if self.upsert else ())
-        created = StoredTarget(f"created by {attempt.batch.label}", staging.schema, unique_key)
-        target = tables.targets.get(self.table) or created
-        publication.confirm_target(self.table, target.identity)
+        target = tables.targets.get(self.table) or self.create(attempt, staging.schema)
         missing = [row for row in accepted if coordinate_of(row) not in held]
         strangers = [row for row in target.rows if _is_within(row, attempt) and not _is_known(tables, row)]
         if strangers and self.upsert is None and not isinstance(self, CommittingSink):
@@ -341,7 +325,13 @@ class MemorySink:
         else:
             content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
         tables.targets[self.table] = replace(target, rows=content)
-        return len(accepted)
+        claim = TargetClaim(self.table, target.identity)
+        return PreparedRows(claim, len(accepted), len(staging.rows) - len(accepted))
+
+    def create(self, attempt: Attempt, schema: pa.Schema) -> StoredTarget:
+        """Return a target without rows."""
+        unique_key = frozenset(self.upsert.key if self.upsert else ())
+        return StoredTarget(f"created by {attempt.batch.label}", schema, unique_key)
 
     def truncate(self, access: TargetAccess) -> int:
         """See the port."""
@@ -352,7 +342,7 @@ class MemorySink:
         if target is None:
             access.forget_target()
             return 0
-        access.confirm_target(self.table, target.identity)
+        access.confirm_target(TargetClaim(self.table, target.identity))
         tables.targets[self.table] = replace(target, rows=())
         return len(target.rows)
 
@@ -404,7 +394,7 @@ class MemorySink:
             for each in intersect(other.held, attempt.batch.ranges)
         ]
         recalled = None
-        if _takes_over(attempt, replaced):
+        if attempt.batch.takes_over(replaced):
             recalled = recall(tables, self._find_old(tables, attempt), replaced, self.deduplication)
         return judge(tables, attempt, rows, self.deduplication, recalled)
 
@@ -432,22 +422,8 @@ def staging_of(tables: Tables, attempt: Attempt) -> StoredStaging:
     return tables.staging[_key(attempt)]
 
 
-def _require_audited(publication: Publication) -> StoredStaging:
-    attempt, tables = publication.attempt, publication.connection
-    staging: StoredStaging | None = tables.staging.get(_key(attempt))
-    audited = publication.accepted_rows + publication.duplicate_rows
-    if staging is None or len(staging.rows) != audited:
-        found = "nothing" if staging is None else f"{len(staging.rows)} rows"
-        raise StagingLostError(f"{attempt.batch.label}: {audited} rows were audited, found {found}.")
-    return staging
-
-
 def _key(attempt: Attempt) -> AttemptKey:
     return attempt.batch.batch_id, attempt.number
-
-
-def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
-    return bool(replaced) or attempt.batch.lane is Lane.REPLAY
 
 
 def _is_within(row: Row, attempt: Attempt) -> bool:

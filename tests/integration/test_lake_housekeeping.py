@@ -26,6 +26,7 @@ from batchledger.adapters.spark.session import open_connect_session
 from batchledger.config.connections import lake_catalog, load_connection
 from batchledger.interfaces.upkeep import keep_house
 from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, BatchState, Staged
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
@@ -131,7 +132,7 @@ def test_replay_that_was_committed_before_and_is_confirmed_after_finds_what_it_h
     attempt = life.announce(full, life.take_replay_to_audited(full, FIRST))
     with full.ledger.publication(attempt, BatchState.COMMITTING) as publication:
         removed = full.sink.withdraw(publication, publication.find_replaced())
-        full.sink.publish(publication)
+        publish_rows(full.sink, publication)
         full.sink.commit(publication)
         publication.connection.rollback()
     tidy(full)

@@ -295,7 +295,7 @@ def test_dropped_and_recreated_target_is_refused(workplace: Workplace) -> None:
         connection.execute(f'drop table "{pipeline.name}_target"')
         connection.execute(f'alter table copy_of_{pipeline.name} rename to "{pipeline.name}_target"')
     pipeline.send(10)
-    before = pipeline.platform().decisions.find_target(pipeline.name)
+    before = pipeline.platform().ledger.list_targets()[pipeline.name]
     assert before is not None
     with pytest.raises(TargetChangedError, match="is another one") as refused:
         run_batch.run_once(pipeline.platform(), "second")

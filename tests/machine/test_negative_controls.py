@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.offsets import OffsetRange
@@ -186,7 +187,7 @@ def deliver_in_two_commits(platform: Platform, attempt: Attempt) -> None:
 
 
 def _publish_rows(platform: Platform, publication: Publication) -> None:
-    platform.sink.publish(publication)
+    publish_rows(platform.sink, publication)
     publication.mark_rows()
 
 

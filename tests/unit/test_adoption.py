@@ -87,7 +87,7 @@ def test_repeating_an_adoption_changes_nothing(world: World) -> None:
 def test_rehearsal_proves_as_always_and_changes_nothing(world: World) -> None:
     decided = adopt(world, rehearse(world.process()))
     assert decided.record is not None
-    assert world.process().decisions.find_target(PIPELINE) == Target("orders", "created by batch 1 of orders_copy")
+    assert world.process().ledger.list_targets()[PIPELINE] == Target("orders", "created by batch 1 of orders_copy")
     take_rows(world, 9)
     with pytest.raises(DecisionRefusedError):
         adopt(world, rehearse(world.process()))
@@ -143,6 +143,6 @@ def test_adoption_needs_a_reason(world: World) -> None:
 
 def test_target_of_another_pipeline_is_not_adopted(world: World) -> None:
     with world.database.transaction() as tables:
-        tables.target_by_pipeline["other"] = ("orders", "restored")
+        tables.target_by_pipeline["other"] = Target("orders", "restored")
     with pytest.raises(DecisionRefusedError, match="belongs to another pipeline"):
         adopt(world)

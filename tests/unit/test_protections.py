@@ -3,6 +3,7 @@
 import pytest
 
 from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError, PositionConflictError
 from batchledger.ports import CommittingSink
@@ -56,7 +57,7 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
     for _ in range(2):
         with platform.ledger.publication(attempt) as publication:
             publication.advance_positions()
-            platform.sink.publish(publication)
+            publish_rows(platform.sink, publication)
             if isinstance(platform.sink, CommittingSink):
                 platform.sink.commit(publication)
             publication.mark_rows()

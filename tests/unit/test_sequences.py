@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from batchledger.lifecycle import decisions, run_batch
+from batchledger.lifecycle.requirement import remember_numbers
 from batchledger.model.batch import Decision, DeliveryMode
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.errors import BatchBlockedError
@@ -128,7 +129,7 @@ def test_negative_control_numbers_that_are_remembered_with_the_rows_block_the_ne
 
     def too_early(sink: MemorySink, publication: object) -> int:
         rows = publish(sink, publication)  # type: ignore[arg-type]
-        sink.remember_numbers(publication)  # type: ignore[arg-type]
+        remember_numbers(sink, publication)  # type: ignore[arg-type]
         return rows
 
     monkeypatch.setattr(MemorySink, "publish", too_early)

@@ -165,7 +165,7 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
     """
     require_reason(decision)
     name = platform.rules.name
-    before, found = platform.decisions.find_target(name), platform.sink.find_target()
+    before, found = platform.ledger.list_targets().get(name), platform.sink.find_target()
     if before is None:
         raise nothing_to_adopt(name)
     if found is None:

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.lifecycle.outcome import has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.requirement import check_rows, confirm_rows, publish_rows, remember_numbers
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -74,18 +75,18 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     sink = platform.sink
     with _publication(platform, attempt) as publication:
         replaced = publication.find_replaced()
-        if _takes_over(attempt, replaced):
+        if attempt.batch.takes_over(replaced):
             parts = _EVERYTHING
         is_announced = False
         if parts == _EVERYTHING and isinstance(sink, CommittingSink):
             is_announced = True
             # Whoever asks later knows by it which target would know.
-            sink.confirm_target(publication)
+            publication.confirm_target(sink.claim_target(attempt))
             publication.announce(sink.prepare_commit(attempt))
         else:
             if _Part.ROWS not in parts:
                 # Otherwise at_most_once would pass over every batch that the target refuses.
-                sink.check(publication)
+                check_rows(sink, publication)
             _apply(parts, replaced, platform, publication)
             _finish(parts, platform, publication, is_last=parts == _EVERYTHING)
     if is_announced:
@@ -102,16 +103,16 @@ class _RehearsedError(Exception):
 
 
 def require_taken(platform: Platform, attempt: Attempt) -> None:
-    """Raise what the target says against the rows of a blocked attempt, as ``Sink.check`` finds it; changes nothing.
+    """Raise what the target says against the rows of a blocked attempt, as ``check_rows`` finds it; changes nothing.
 
     TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
     batch that is too slow for a transaction, is not found.
     """
     with suppress(_RehearsedError), platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
         replaced = publication.find_replaced()
-        if _takes_over(attempt, replaced):
+        if attempt.batch.takes_over(replaced):
             publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
-        platform.sink.check(publication)
+        check_rows(platform.sink, publication)
         raise _RehearsedError
 
 
@@ -224,7 +225,7 @@ def _finish(parts: frozenset[_Part], platform: Platform, publication: Publicatio
     """End a publication, whose ledger commits next; ``parts`` are what the sink has yet to commit."""
     if is_last:
         # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
-        platform.sink.remember_numbers(publication)
+        remember_numbers(platform.sink, publication)
         platform.crash("before_commit")
     if _Part.ROWS in parts and isinstance(platform.sink, CommittingSink):
         platform.sink.commit(publication)
@@ -257,7 +258,7 @@ def _apply(
     if batch.origin is RecordOrigin.QUARANTINE:
         # What somebody has dropped since it was staged must not come back.
         check_quarantined(batch, publication.find_quarantined())
-    if _takes_over(publication.attempt, replaced):
+    if batch.takes_over(replaced):
         # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
         parts = _EVERYTHING
         publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
@@ -270,14 +271,9 @@ def _apply(
         platform.crash("positions_moved")
     if _Part.ROWS in parts:
         if is_there and isinstance(platform.sink, CommittingSink):
-            platform.sink.confirm(publication)
+            confirm_rows(platform.sink, publication)
         else:
-            platform.sink.publish(publication)
+            publish_rows(platform.sink, publication)
         publication.mark_rows()
         platform.crash("rows_moved")
     return parts
-
-
-def _takes_over(attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
-    """Whether rows of the target may go when those of the batch come."""
-    return bool(replaced) or attempt.batch.lane is Lane.REPLAY

@@ -90,5 +90,5 @@ def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
 
 def _where(platform: Platform) -> str:
     """Name the target; before the first publication only the pipeline file knows it."""
-    target = platform.decisions.find_target(platform.rules.name)
+    target = platform.ledger.list_targets().get(platform.rules.name)
     return "" if target is None else f" in {target.name}"

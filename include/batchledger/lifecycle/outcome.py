@@ -42,7 +42,7 @@ def _ask(platform: Platform, publication: Publication) -> bool | None:
     if answer:
         return True
     try:
-        platform.sink.confirm_target(publication)
+        publication.confirm_target(platform.sink.claim_target(attempt))
     except TargetChangedError as error:
         batch = attempt.batch
         raise TargetChangedError(

@@ -25,6 +25,7 @@ from batchledger.lifecycle.ownership import (
 )
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
+from batchledger.lifecycle.requirement import require_own_target
 from batchledger.lifecycle.row_audit import require_usable_checks
 from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
 from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Step, StepFailure
@@ -81,6 +82,7 @@ def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
     try:
         if is_empty:
             require_usable_checks(platform)
+        require_own_target(platform, attempt)
         with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
             staged = platform.make_stager().stage(attempt)
         if batch.origin is RecordOrigin.KAFKA:

@@ -109,6 +109,13 @@ class Batch:
         """How messages name the batch: ``batch 17 of flights``."""
         return f"{self.subject} of {self.pipeline}"
 
+    def takes_over(self, replaced: "Sequence[HeldRange]") -> bool:
+        """Whether rows of the target may go when those of the batch come: always those of a replay.
+
+        ``replaced``: what other batches hold of its ranges. What was decided about these rows before counts then.
+        """
+        return bool(replaced) or self.lane is Lane.REPLAY
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

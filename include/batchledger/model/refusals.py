@@ -277,8 +277,14 @@ def target_changed(pipeline: str, earlier: Target, name: str, found: str | None)
     )
 
 
-def target_owned(pipeline: str, name: str, owner: str) -> TargetChangedError:
-    """Say that another pipeline of the ledger has published to the target."""
+def target_owned(pipeline: str, name: str, owner: str | None) -> TargetChangedError:
+    """Say that another pipeline of the ledger has published to the target; None if it did so this very moment."""
+    if owner is None:
+        return TargetChangedError(
+            f"{name} belongs to another pipeline; {pipeline} published nothing. Name a target of its own in the "
+            "section sink of its file.",
+            pipeline=pipeline,
+        )
     return TargetChangedError(
         f"{name} belongs to another pipeline, {owner}, which has published to it; {pipeline} wrote nothing. Name "
         f"another target in the section sink of {pipeline}.yaml; or, if {owner} is what {pipeline} was called before, "

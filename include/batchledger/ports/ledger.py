@@ -42,6 +42,9 @@ class Ledger(Protocol):
     def load_positions(self, pipeline: str) -> Sequence[Position]:
         """Return where the pipeline is, one position per partition it has ever planned; empty before the first."""
 
+    def list_targets(self) -> Mapping[str, Target]:
+        """Return what each pipeline has published to; one that has published nothing is absent."""
+
     def seconds_since_published(self, pipeline: str) -> float | None:
         """Return how long ago the pipeline last published, None when it never has."""
 
@@ -284,9 +287,6 @@ class Decisions(Protocol):
         else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
         unseen (``rewind.require_checked``).
         """
-
-    def find_target(self, pipeline: str) -> Target | None:
-        """Return what the pipeline has published to; None when it has published nothing."""
 
     def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
         """Let the pipeline go on with a target that was restored, in the place of the one it has published to.

@@ -1,9 +1,11 @@
 """What a publication, or a rewind that empties the target, does within the transaction of the ledger."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from batchledger.model.batch import Attempt, HeldRange, QuarantinedRecord
+from batchledger.model.claims import TargetClaim
 
 
 class TargetAccess(Protocol):
@@ -17,7 +19,7 @@ class TargetAccess(Protocol):
     def pipeline(self) -> str:
         """Whose target it is."""
 
-    def confirm_target(self, name: str, identity: str) -> None:
+    def confirm_target(self, claim: TargetClaim) -> None:
         """Raise TargetChangedError when the pipeline has published to another table, or it is another pipeline's."""
 
     def forget_target(self) -> None:
@@ -41,16 +43,19 @@ class Publication(Protocol):
 
     @property
     def accepted_rows(self) -> int:
-        """How many rows the audit accepted; a sink that moves another number refuses."""
+        """How many rows the audit accepted; no other number becomes visible."""
 
     @property
     def duplicate_rows(self) -> int:
-        """How many rows the audit counted as duplicates; a sink that drops another number refuses."""
+        """How many rows the audit counted as duplicates; no other number is dropped."""
 
-    def confirm_target(self, name: str, identity: str) -> None:
-        """Store which table the pipeline publishes to.
+    def rehearsal(self) -> AbstractContextManager["Publication"]:
+        """Yield the publication for a block whose every effect is undone at its end."""
 
-        Raises TargetChangedError when it was another one before, or when it is another pipeline's.
+    def confirm_target(self, claim: TargetClaim) -> None:
+        """Store which target the pipeline publishes to.
+
+        Raises TargetChangedError when there is none, it was another one before, or it is another pipeline's.
         """
 
     def advance_positions(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.checks import IntegrityCheck, Offender
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
@@ -71,9 +72,8 @@ class Sink(Protocol):
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
 
-        Raises TargetChangedError when the target cannot take the rows, or is another pipeline's of the ledger;
-        ConfigurationError when a key column is missing, or when ``identifiers`` explains why no table can have the
-        columns.
+        Raises TargetChangedError when the target cannot take the rows, and ConfigurationError when a key column is
+        missing, or when ``identifiers`` explains why no table can have the columns.
         """
 
     def count_arriving(self, attempt: Attempt) -> int:
@@ -115,29 +115,31 @@ class Sink(Protocol):
         can be known without writing to the target.
         """
 
-    def confirm_target(self, publication: Publication) -> None:
-        """Raise TargetChangedError unless the target is the pipeline's, which has one once the publication is over."""
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
+        """Return the target as it is now, for the ledger to say whose it is.
+
+        Raises TargetChangedError when the target itself says that it is somebody else's, or cannot be published to.
+        """
 
     def find_target(self) -> Target | None:
         """Return the target as it is now, the pipeline's or another one's; None when there is none."""
 
     def check(self, publication: Publication) -> None:
-        """Raise what ``publish`` would raise now, and leave nothing of it behind."""
+        """Raise what only the commit of the rows that ``publish`` has prepared would raise, as far as it is known."""
 
-    def publish(self, publication: Publication) -> int:
-        """Make the accepted rows of the attempt visible within the publication; return their number.
+    def publish(self, publication: Publication) -> PreparedRows:
+        """Make the accepted rows of the attempt visible within the publication; say what that is.
 
         Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. A row that an
         earlier attempt of the batch has made visible, as its message key tells, is left as it is and counted with the
-        others. Raises StagingLostError or AuditOutdatedError when the rows are not those that were audited, and
-        TargetRefusedError.
+        others. Whether the rows are those that were audited is not judged here (``lifecycle.requirement``). Raises
+        StagingLostError when there is no staging, and TargetRefusedError.
         """
 
-    def remember_numbers(self, publication: Publication) -> None:
+    def remember_numbers(self, publication: Publication) -> int | None:
         """Let later batches know the numbers of this one, whose rows are visible, within the publication.
 
-        Does nothing for a replay, and without a sequence. Raises StagingLostError when the rows are not those that were
-        audited.
+        Returns how many rows they are of. None for a replay, and without a sequence: then nothing is done.
         """
 
     def truncate(self, access: TargetAccess) -> int:
@@ -183,11 +185,10 @@ class CommittingSink(ABC):
         """
 
     @abstractmethod
-    def confirm(self, publication: Publication) -> None:
+    def confirm(self, publication: Publication) -> PreparedRows:
         """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
 
-        Whatever has become of the target since, what was committed is accounted for. Raises StagingLostError when
-        the rows are not those that were audited, and ConfigurationError when the rules are not.
+        Whatever has become of the target since, what was committed is accounted for. The claim has no identity.
         """
 
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 -- for sinks that need it

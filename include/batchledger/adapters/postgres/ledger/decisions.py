@@ -25,7 +25,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     load_batch,
     lock_pipeline,
     read_positions,
-    read_target,
+    read_targets,
     require_none_committing,
     store_balances,
 )
@@ -218,16 +218,11 @@ class PostgresDecisions:
             effect |= effects.discarding_too(open_batch)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.REWIND, decision, effect))
 
-    def find_target(self, pipeline: str) -> Target | None:
-        """See the port."""
-        with transaction(self.dsn, f"read what {pipeline} has published to") as cursor:
-            return read_target(cursor, pipeline)
-
     def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
         """See the port."""
         with self._decide(f"adopt {target.name} for {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
-            before = read_target(cursor, pipeline)
+            before = read_targets(cursor).get(pipeline)
             if before is None:
                 raise nothing_to_adopt(pipeline)
             if before == target:

@@ -37,6 +37,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     load_quarantine_contents,
     lock_pipeline,
     read_positions,
+    read_targets,
     store_balances,
 )
 from batchledger.adapters.postgres.ledger.schema import transaction
@@ -54,6 +55,7 @@ from batchledger.model.batch import (
     Staged,
     Step,
     StepFailure,
+    Target,
     state_after_audit,
 )
 from batchledger.model.checks import CheckResult
@@ -78,6 +80,11 @@ class PostgresLedger:
         """See the port."""
         with transaction(self.dsn, f"read the position of {pipeline}") as cursor:
             return read_positions(cursor, pipeline)
+
+    def list_targets(self) -> Mapping[str, Target]:
+        """See the port."""
+        with transaction(self.dsn, "read what pipelines have published to") as cursor:
+            return read_targets(cursor)
 
     def seconds_since_published(self, pipeline: str) -> float | None:
         """See the port."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
@@ -24,7 +24,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     insert_decision,
     load_batch,
     lock_pipeline,
-    read_target,
+    read_targets,
     require_none_committing,
 )
 from batchledger.model.batch import (
@@ -37,11 +37,11 @@ from batchledger.model.batch import (
     HeldRange,
     Lane,
     QuarantinedRecord,
-    Target,
 )
 from batchledger.model.checks import IntegrityCheck
+from batchledger.model.claims import TargetClaim
 from batchledger.model.effects import discarding
-from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError, TargetChangedError
+from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.refusals import (
     blocked_already,
@@ -50,7 +50,7 @@ from batchledger.model.refusals import (
     outcome_pending,
     position_conflict,
     stage_again,
-    target_changed,
+    target_owned,
 )
 
 
@@ -61,27 +61,18 @@ class PostgresTargetAccess:
     connection: psycopg.Connection[Any]
     pipeline: str
 
-    def confirm_target(self, name: str, identity: str) -> None:
-        """See the port."""
+    def confirm_target(self, claim: TargetClaim) -> None:
+        """See the port. The pipeline is locked, so its own target stays; of another's first one the index knows."""
         pipeline = self.pipeline
         with self.connection.cursor() as cursor:
+            target = claim.require_there(pipeline, read_targets(cursor))
             try:
                 cursor.execute(
-                    "update batchledger.pipeline set target = %(name)s, target_identity = %(identity)s "
-                    "where name = %(pipeline)s and coalesce(target_identity, %(identity)s) = %(identity)s",
-                    {"name": name, "identity": identity, "pipeline": pipeline},
+                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
+                    [target.name, target.identity, pipeline],
                 )
             except psycopg.errors.UniqueViolation as error:
-                raise TargetChangedError(
-                    f"{name} belongs to another pipeline; {pipeline} published nothing. Name a target of its own in "
-                    "the section sink of its file.",
-                    pipeline=pipeline,
-                ) from error
-            if cursor.rowcount == 1:
-                return
-            # One that has published nothing takes any.
-            earlier = read_target(cursor, pipeline) or Target("nothing", "none")
-        raise target_changed(pipeline, earlier, name, identity)
+                raise target_owned(pipeline, target.name, None) from error
 
     def forget_target(self) -> None:
         """See the port."""
@@ -106,9 +97,15 @@ class PostgresPublication:
         """See the port."""
         return self._sum("duplicates")
 
-    def confirm_target(self, name: str, identity: str) -> None:
+    @contextmanager
+    def rehearsal(self) -> Iterator[Self]:
         """See the port."""
-        PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(name, identity)
+        with self.connection.transaction(force_rollback=True):
+            yield self
+
+    def confirm_target(self, claim: TargetClaim) -> None:
+        """See the port."""
+        PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(claim)
 
     def advance_positions(self) -> None:
         """See the port."""

@@ -55,10 +55,10 @@ def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
     cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
 
 
-def read_target(cursor: Cursor, pipeline: str) -> Target | None:
-    """Return what the pipeline has published to; None when it has published nothing."""
-    cursor.execute("select target, target_identity from batchledger.pipeline where name = %s", [pipeline])
-    return next((Target(name, identity) for name, identity in cursor if identity is not None), None)
+def read_targets(cursor: Cursor) -> dict[str, Target]:
+    """Return what each pipeline has published to; one that has published nothing is absent."""
+    cursor.execute("select name, target, target_identity from batchledger.pipeline where target_identity is not null")
+    return {pipeline: Target(target, identity) for pipeline, target, identity in cursor}
 
 
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:

@@ -20,10 +20,9 @@ from batchledger.adapters.postgres.database import STAGING_SCHEMA, drop_staging_
 from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.adapters.postgres.sinks.lake_writer import LakeStagingWriter
-from batchledger.adapters.postgres.sinks.target_owner import require_own
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.left_behind import look_for_left
-from batchledger.adapters.postgres.staging.staging import PostgresStaging, confirming, require_audited
+from batchledger.adapters.postgres.staging.staging import PostgresStaging
 from batchledger.adapters.postgres.staging.tables import copy_batches, find_aside, rows_table, table_prefix
 from batchledger.adapters.postgres.staging.withdrawal import (
     WITHDRAWN,
@@ -34,6 +33,7 @@ from batchledger.adapters.postgres.staging.withdrawal import (
 )
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.errors import DecisionRefusedError, StagingError, TargetChangedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
@@ -88,8 +88,6 @@ class LakeSink(PostgresStaging, CommittingSink):
         Not by a dry run, which stages, checks and compares those columns only that the table has.
         """
         self.require_columns(schema)
-        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
-            self._require_same(cursor, attempt)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
         files = self.table.prepare(attempt, pa.schema(stored))
         absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
@@ -211,13 +209,10 @@ class LakeSink(PostgresStaging, CommittingSink):
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
         return replace(comparison, absent_columns=tuple(absent))
 
-    def confirm_target(self, publication: Publication) -> None:
-        """See the port."""
-        with publication.connection.cursor() as cursor:
-            identity = self._require_same(cursor, publication.attempt)
-        if identity is None:
-            raise TargetChangedError(f"{self.name} is gone. Nothing was published.", subject=self.table.name)
-        publication.confirm_target(self.name, identity)
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
+        """See the port. A table that was renamed counts as dropped: another one in its place would hide that."""
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            return self._claim(cursor, attempt)
 
     def find_target(self) -> Target | None:
         """See the port."""
@@ -225,22 +220,23 @@ class LakeSink(PostgresStaging, CommittingSink):
         return None if identity is None else Target(self.name, identity)
 
     def check(self, publication: Publication) -> None:
-        """See the port."""
-        with publication.connection.transaction(force_rollback=True):
-            self.publish(publication)
+        """See the port. Nothing is known before."""
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """See the port. What is to be done in the lake is what has changed in the temporary table."""
-        self.confirm_target(publication)
-        return self._account(publication)
+        with publication.connection.cursor() as cursor:
+            claim = self._claim(cursor, publication.attempt)
+        return PreparedRows(claim, *self._account(publication))
 
-    def confirm(self, publication: Publication) -> None:
+    def confirm(self, publication: Publication) -> PreparedRows:
         """See the port."""
-        with confirming(publication, self.name):
-            self._account(publication)
+        return PreparedRows(TargetClaim(self.name, None), *self._account(publication))
 
-    def _account(self, publication: Publication) -> int:
-        """Apply the batch to what is laid out, and let later batches know its keys; return how many rows it has."""
+    def _account(self, publication: Publication) -> tuple[int, int]:
+        """Apply the batch to what is laid out, and let later batches know its keys.
+
+        Returns how many rows it has, and how many it drops as duplicates.
+        """
         attempt = publication.attempt
         rows = AcceptedRows(rows_table(attempt))
         with publication.connection.cursor() as cursor:
@@ -267,9 +263,7 @@ class LakeSink(PostgresStaging, CommittingSink):
                     "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
                     [attempt.batch.batch_id],
                 )
-        visible = rows.held + moved
-        require_audited(publication, visible, rows.dropped)
-        return visible
+        return rows.held + moved, rows.dropped
 
     def commit(self, publication: Publication) -> None:
         """See the port."""
@@ -352,23 +346,16 @@ class LakeSink(PostgresStaging, CommittingSink):
             listed = cursor.fetchall()
         return [manifest for manifest, _ in listed], sum(rows for _, rows in listed)
 
-    def _require_same(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str | None:
-        """Return what identifies the table, None without one. Raises TargetChangedError when it is not the pipeline's.
-
-        A table that was renamed is missed as one that was dropped: another one in its place would hide that.
-        """
-        pipeline = attempt.batch.pipeline
+    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
 
         def knows(batch_id: int, planned_at: datetime) -> bool:
             cursor.execute(
                 "select 1 from batchledger.batch where batch_id = %s and pipeline = %s and planned_at = %s",
-                [batch_id, pipeline, planned_at],
+                [batch_id, attempt.batch.pipeline, planned_at],
             )
             return cursor.fetchone() is not None
 
-        identity = self.table.require_own(attempt, knows)
-        require_own(cursor, pipeline, self.name, identity)
-        return identity
+        return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Whether a pipeline of this ledger has published to the table."""

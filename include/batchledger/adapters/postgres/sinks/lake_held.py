@@ -15,7 +15,7 @@ from psycopg import sql
 from batchledger.adapters.postgres.database import read_sql
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.adapters.postgres.staging.tables import copy_batches, join_names, rows_table
-from batchledger.adapters.postgres.staging.withdrawal import exists_here, takes_over
+from batchledger.adapters.postgres.staging.withdrawal import exists_here
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN
@@ -50,7 +50,7 @@ class HeldRows:
             base = self.table.find_base(attempt)
             if base is None:
                 return None
-            within = attempt.batch.ranges if takes_over(attempt.batch, replaced) else ()
+            within = attempt.batch.ranges if attempt.batch.takes_over(replaced) else ()
             keys = self._staged_keys(cursor, attempt)
             found = self.table.read_rows(base, [*types, BATCH_COLUMN], within, keys)
             # That nothing was found is true of this state only.

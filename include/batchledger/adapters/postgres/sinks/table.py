@@ -15,14 +15,13 @@ from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
 from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.adapters.postgres.sinks.target import TargetTable
-from batchledger.adapters.postgres.sinks.target_owner import require_own
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
-from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged, require_audited
+from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
 from batchledger.adapters.postgres.staging.tables import join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
-from batchledger.model.errors import TargetChangedError
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
@@ -65,9 +64,6 @@ class PostgresSink(PostgresStaging):
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
         """See the base class."""
-        identity = self._target.read_identity(cursor) if self._target.read_columns(cursor) else None
-        home = "" if identity is None else identity.rpartition("/")[0] + "/"
-        require_own(cursor, attempt.batch.pipeline, self.name, identity, home)
         self._target.require_fit(cursor, attempt, columns)
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -99,12 +95,10 @@ class PostgresSink(PostgresStaging):
             cursor.connection.rollback()
             return comparison
 
-    def confirm_target(self, publication: Publication) -> None:
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
         """See the port."""
-        with publication.connection.cursor() as cursor:
-            if not self._target.read_columns(cursor):
-                raise TargetChangedError(f"{self.name} is gone. Nothing was published.", subject=self.name)
-            publication.confirm_target(self.name, self._target.read_identity(cursor))
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
 
     def find_target(self) -> Target | None:
         """See the port."""
@@ -115,10 +109,8 @@ class PostgresSink(PostgresStaging):
 
     def check(self, publication: Publication) -> None:
         """See the port."""
-        with publication.connection.transaction(force_rollback=True):
-            self.publish(publication)
-            with self._target.taking(publication.attempt):
-                publication.connection.execute("set constraints all immediate")
+        with self._target.taking(publication.attempt):
+            publication.connection.execute("set constraints all immediate")
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
@@ -140,7 +132,7 @@ class PostgresSink(PostgresStaging):
                 self._target.updates.withdraw(cursor, attempt)
             return count_withdrawn(cursor, replaced)
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
@@ -153,14 +145,13 @@ class PostgresSink(PostgresStaging):
                 rows = self.message_keys.accept(cursor, publication)
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
-                publication.confirm_target(self.name, self._target.read_identity(cursor))
+                claim = self._target.claim(cursor)
                 if self.upsert is None:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)
-        require_audited(publication, visible, rows.dropped)
-        return visible
+        return PreparedRows(claim, visible, rows.dropped)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
         """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
@@ -179,7 +170,7 @@ class PostgresSink(PostgresStaging):
             if not self._target.read_columns(cursor):
                 access.forget_target()
                 return 0
-            access.confirm_target(self.name, self._target.read_identity(cursor))
+            access.confirm_target(self._target.claim(cursor))
             # A reader who stays for long keeps everybody else waiting behind this.
             cursor.execute("set local lock_timeout = '20s'")
             cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))

@@ -13,6 +13,7 @@ from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.adapters.postgres.staging.tables import columns_of, open_table
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.batch import Attempt
+from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
 from batchledger.model.records.rules import Upsert
@@ -51,6 +52,11 @@ class TargetTable:
         """
         cursor.execute(read_sql(__package__, "identify_table"), [self.identifier.as_string(cursor)])
         return str(cursor.fetchall()[0][0])
+
+    def claim(self, cursor: psycopg.Cursor[Any]) -> TargetClaim:
+        """Return the claim to the table, which has to exist. In another database it would have another home."""
+        identity = self.read_identity(cursor)
+        return TargetClaim(self.name, identity, home=f"{identity.rpartition('/')[0]}/")
 
     def create(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
         """Create the table for rows with these columns, type by name, unless there is one."""

@@ -18,13 +18,13 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from batchledger.adapters.postgres.database import held_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.null_keys import require_keys
-from batchledger.adapters.postgres.sinks.target_owner import require_own
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
-from batchledger.adapters.postgres.staging.staging import PostgresStaging, confirming, require_audited
+from batchledger.adapters.postgres.staging.staging import PostgresStaging
 from batchledger.adapters.postgres.staging.tables import hash_of, join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import find_replaced
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -74,9 +74,8 @@ class TopicSink(PostgresStaging, CommittingSink):
             staging=rows_table(attempt), key_hash=key_hash
         ), held_as_arrays(replaced)
 
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:  # noqa: ARG002
-        """See the base class."""
-        self._require_usable(cursor, attempt)
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+        """See the base class. Any columns fit into a record."""
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. Nothing goes: the records of other batches stay in the topic."""
@@ -103,10 +102,10 @@ class TopicSink(PostgresStaging, CommittingSink):
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
 
-    def confirm_target(self, publication: Publication) -> None:
-        """See the port."""
-        with publication.connection.cursor() as cursor:
-            publication.confirm_target(self.name, self._require_usable(cursor, publication.attempt))
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
+        """See the port. A topic that is missing is created."""
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            return self._claim(cursor, attempt)
 
     def find_target(self) -> Target | None:
         """See the port."""
@@ -115,41 +114,37 @@ class TopicSink(PostgresStaging, CommittingSink):
 
     def check(self, publication: Publication) -> None:
         """See the port. Of all records, the largest is the one that the topic may not take."""
-        with publication.connection.transaction(force_rollback=True):
-            self.publish(publication)
-            with publication.connection.cursor(binary=True) as cursor:
-                records = self._select_records(cursor, publication.attempt)
-                cursor.execute(read_sql(__package__, "find_largest").format(records=records))
-                largest = cursor.fetchone()
+        with publication.connection.cursor(binary=True) as cursor:
+            records = self._select_records(cursor, publication.attempt)
+            cursor.execute(read_sql(__package__, "find_largest").format(records=records))
+            largest = cursor.fetchone()
         if largest is not None:
             self.topic.require_room(publication.attempt, OutputRecord._make(largest))
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """See the port. What is to be produced is a view of the transaction."""
         attempt = publication.attempt
-        rows = self._account(publication)
-        self.confirm_target(publication)
+        rows, accepted = self._account(publication)
         with publication.connection.cursor() as cursor:
+            claim = self._claim(cursor, attempt)
             cursor.execute(sql.SQL("create temporary view {} as select * from {}").format(_OUTPUT, rows.missing))
             self._require_keys(cursor, attempt)
-        return publication.accepted_rows
+        return PreparedRows(claim, accepted, rows.dropped)
 
-    def confirm(self, publication: Publication) -> None:
+    def confirm(self, publication: Publication) -> PreparedRows:
         """See the port."""
-        with confirming(publication, self.name):
-            self._account(publication)
+        rows, accepted = self._account(publication)
+        return PreparedRows(TargetClaim(self.name, None), accepted, rows.dropped)
 
-    def _account(self, publication: Publication) -> AcceptedRows:
-        """Say which of the staged rows are accepted, and let later batches know their keys."""
+    def _account(self, publication: Publication) -> tuple[AcceptedRows, int]:
+        """Say which of the staged rows are accepted, and how many; let later batches know their keys."""
         rows = AcceptedRows(rows_table(publication.attempt))
         with publication.connection.cursor() as cursor:
             self.staged_columns(cursor, publication.attempt)
             if self.message_keys is not None:
                 cursor.execute("set local work_mem = '256MB'")
                 rows = self.message_keys.accept(cursor, publication)
-            accepted = rows.held + _count(cursor, rows.missing)
-        require_audited(publication, accepted, rows.dropped)
-        return rows
+            return rows, rows.held + _count(cursor, rows.missing)
 
     def commit(self, publication: Publication) -> None:
         """See the port."""
@@ -230,11 +225,8 @@ class TopicSink(PostgresStaging, CommittingSink):
                 whole = sql.SQL("convert_to(jsonb_build_array({})::text, 'UTF8')").format(names)
                 return sql.SQL("case when num_nulls({}) = 0 then {} end").format(names, whole)
 
-    def _require_usable(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
-        """Return what identifies the topic.
-
-        Raises TargetChangedError when it is one that the pipeline reads, or another pipeline's.
-        """
+    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
 
         def knows(batch_id: int) -> bool:
             owner = [batch_id, attempt.batch.pipeline]
@@ -252,8 +244,7 @@ class TopicSink(PostgresStaging, CommittingSink):
                 "was produced. Name another topic in sink.topic.",
                 pipeline=attempt.batch.pipeline,
             )
-        require_own(cursor, attempt.batch.pipeline, self.name, identity)
-        return identity
+        return TargetClaim(self.name, identity)
 
     def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Raise KeyConflictError when a record would have no key: no partition would keep its order."""

@@ -21,7 +21,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, read_statement
 from batchledger.adapters.postgres.staging.tables import hash_of, join_names, short_hash_of, statement_about
-from batchledger.adapters.postgres.staging.withdrawal import exists_here, find_replaced, takes_over
+from batchledger.adapters.postgres.staging.withdrawal import exists_here, find_replaced
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.checks import Offender
 from batchledger.model.offsets import single_offset
@@ -103,7 +103,7 @@ class PostgresDeduplication:
     def _is_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
         """Whether what was decided before counts; then the rows are judged in ``batchledger_judged``."""
         replaced = find_replaced(cursor, attempt)
-        if not takes_over(attempt.batch, replaced):
+        if not attempt.batch.takes_over(replaced):
             return False
         return self._judge_taken_over(cursor, attempt, replaced)
 
@@ -126,7 +126,7 @@ class PostgresDeduplication:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Keep what was decided about the records that the batch takes over; ``rows`` were those of the target."""
-        if takes_over(attempt.batch, replaced):
+        if attempt.batch.takes_over(replaced):
             self._recall(cursor, replaced, rows, parameters or {})
 
     def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:

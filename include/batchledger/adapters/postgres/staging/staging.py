@@ -40,7 +40,7 @@ from batchledger.adapters.postgres.staging.tables import (
 )
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender
-from batchledger.model.errors import AuditOutdatedError, ConfigurationError, StagingError, StagingLostError
+from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
@@ -166,20 +166,19 @@ class PostgresStaging:
                 found |= PostgresSequence(self.sequence, kept, aside).find_offenders(cursor, attempt, limit)
         return found
 
-    def remember_numbers(self, publication: Publication) -> None:
+    def remember_numbers(self, publication: Publication) -> int | None:
         """See the port."""
         attempt = publication.attempt
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
-            return
+            return None
         rows: sql.Composable = rows_table(attempt)
         if self.message_keys is not None:
             rows = self.message_keys.select_published(attempt)
         with publication.connection.cursor() as cursor:
             cursor.execute(sql.SQL("select count(*) from {}").format(rows))
             found = int(cursor.fetchall()[0][0])
-            # The rows may have become visible in an earlier commit, and staging may be lost since.
-            require_audited(publication, found, publication.duplicate_rows)
             PostgresSequence(self.sequence, rows, find_aside(cursor, attempt)).remember(cursor, attempt)
+            return found
 
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
         """See the port."""
@@ -260,49 +259,7 @@ class PostgresStaging:
         return columns
 
 
-@contextmanager
-def confirming(publication: Publication, name: str) -> Iterator[None]:
-    """Say of what does not fit its audit any more that the sink shows it all the same, and what has to be restored.
-
-    While a batch is committing no other one changes what a duplicate is, so that the rules themselves were changed.
-    """
-    attempt = publication.attempt
-    shown = f"{name} shows the rows of {attempt.batch.label} already, but the ledger cannot confirm them: "
-    try:
-        yield
-    except AuditOutdatedError as error:
-        raise ConfigurationError(
-            f"{shown}its rules (dedupe, sequence, mode: upsert) are not those of its audit any more. In the "
-            "pipeline file, restore the former ones until the batch is published.",
-            batch_id=attempt.batch.batch_id,
-        ) from error
-    except StagingLostError as error:
-        raise StagingLostError(
-            f"{shown}staging table {STAGING_SCHEMA}.{table_prefix(attempt)}_rows does not hold what its audit found. "
-            "It was changed by hand: restore it, and run the batch again.",
-            batch_id=attempt.batch.batch_id,
-        ) from error
-
-
 def count_staged(cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
     """Return how many rows the sealed staging holds."""
     cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
     return int(cursor.fetchall()[0][0])
-
-
-def require_audited(publication: Publication, visible: int, dropped: int) -> None:
-    """Refuse to publish anything but what the audit has accepted."""
-    batch, accepted, duplicates = publication.attempt.batch, publication.accepted_rows, publication.duplicate_rows
-    if visible + dropped != accepted + duplicates:
-        raise StagingLostError(
-            f"{batch.label}: the audit found {accepted + duplicates} rows, staging holds {visible + dropped}. The "
-            "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
-            f"{stage_again(batch)}.",
-            batch_id=batch.batch_id,
-        )
-    if dropped != duplicates:
-        raise AuditOutdatedError(
-            f"{batch.label}: the audit counted {duplicates} duplicates, now there are {dropped}: another batch of "
-            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published by this try.",
-            batch_id=batch.batch_id,
-        )

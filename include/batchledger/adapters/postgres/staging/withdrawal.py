@@ -12,15 +12,10 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_held, read_sql, read_statement
 from batchledger.adapters.postgres.staging.tables import join_names
-from batchledger.model.batch import Attempt, Batch, HeldRange, Lane
+from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 
 WITHDRAWN = sql.Identifier("pg_temp", "batchledger_withdrawn")
-
-
-def takes_over(batch: Batch, replaced: Sequence[HeldRange]) -> bool:
-    """Whether the rows of the batch are judged by what was decided about them before: always those of a replay."""
-    return bool(replaced) or batch.lane is Lane.REPLAY
 
 
 def find_replaced(cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[HeldRange]:

@@ -62,7 +62,7 @@ def _adopt_all(reason: str, dry_run: bool, as_json: bool) -> int:
 def _adopt(config: "PipelineConfig", reason: str, dry_run: bool) -> Decided:
     from batchledger.wiring import build_platform
 
-    if build_platform(config).decisions.find_target(config.name) is None:
+    if config.name not in build_platform(config).ledger.list_targets():
         # A pipeline that has published nothing takes its first target without being asked.
         return Decided(None, is_new=False)
     return give(config, AdoptTarget(), reason, dry_run=dry_run)

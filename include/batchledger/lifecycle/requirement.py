@@ -1,0 +1,100 @@
+"""What a publication requires of its change: the audited rows, all of them, in the pipeline's own target.
+
+A sink makes rows ready and says what it has done (``PreparedRows``). Here alone that is held against the audit and the
+ledger. What is refused leaves nothing behind, because the transaction ends with it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import AuditOutdatedError, ConfigurationError, StagingLostError
+from batchledger.model.refusals import stage_again
+from batchledger.ports import CommittingSink, Publication, Sink
+
+
+def require_own_target(platform: Platform, attempt: Attempt) -> None:
+    """Raise TargetChangedError if the target is another pipeline's, or another one than before. Changes nothing.
+
+    Asked before anything is staged. The publication asks again, under its locks.
+    """
+    platform.sink.claim_target(attempt).require_granted(attempt.batch.pipeline, platform.ledger.list_targets())
+
+
+def publish_rows(sink: Sink, publication: Publication) -> int:
+    """Let the sink make the accepted rows visible within the publication; return how many there are.
+
+    Raises TargetChangedError, and StagingLostError or AuditOutdatedError if the rows are not those that were audited.
+    """
+    prepared = sink.publish(publication)
+    publication.confirm_target(prepared.claim)
+    _require_audited(publication, prepared.accepted, prepared.dropped)
+    return prepared.accepted
+
+
+def check_rows(sink: Sink, publication: Publication) -> None:
+    """Raise what ``publish_rows`` and the commit would raise now, as far as that is known, and leave nothing of it."""
+    with publication.rehearsal() as rehearsed:
+        publish_rows(sink, rehearsed)
+        sink.check(rehearsed)
+
+
+def confirm_rows(sink: CommittingSink, publication: Publication) -> None:
+    """Do for the ledger what ``publish_rows`` does, of rows that the sink shows already, whatever its target is by now.
+
+    Raises StagingLostError if the rows are not those that were audited, and ConfigurationError if the rules are not.
+    """
+    with _confirming(publication):
+        prepared = sink.confirm(publication)
+        _require_audited(publication, prepared.accepted, prepared.dropped)
+
+
+def remember_numbers(sink: Sink, publication: Publication) -> None:
+    """Let later batches know the numbers of this one. Raises StagingLostError if they are not those of the audit."""
+    numbered = sink.remember_numbers(publication)
+    if numbered is not None:
+        # The rows may have become visible in an earlier commit, and staging may be lost since.
+        _require_audited(publication, numbered, publication.duplicate_rows)
+
+
+def _require_audited(publication: Publication, accepted: int, dropped: int) -> None:
+    batch, duplicates = publication.attempt.batch, publication.duplicate_rows
+    audited, found = publication.accepted_rows + duplicates, accepted + dropped
+    if found != audited:
+        raise StagingLostError(
+            f"{batch.label}: the audit found {audited} rows, staging holds {found}. The "
+            "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
+            f"{stage_again(batch)}.",
+            batch_id=batch.batch_id,
+        )
+    if dropped != duplicates:
+        raise AuditOutdatedError(
+            f"{batch.label}: the audit counted {duplicates} duplicates, now there are {dropped}: another batch of "
+            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published by this try.",
+            batch_id=batch.batch_id,
+        )
+
+
+@contextmanager
+def _confirming(publication: Publication) -> Iterator[None]:
+    """Say of what does not fit its audit any more that the sink shows it all the same, and what has to be restored.
+
+    While a batch is committing no other one changes what a duplicate is, so that the rules themselves were changed.
+    """
+    attempt = publication.attempt
+    shown = f"the target shows the rows of {attempt.batch.label} already, but the ledger cannot confirm them: "
+    try:
+        yield
+    except AuditOutdatedError as error:
+        raise ConfigurationError(
+            f"{shown}its rules (dedupe, sequence, mode: upsert) are not those of its audit any more. In the "
+            "pipeline file, restore the former ones until the batch is published.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
+    except StagingLostError as error:
+        raise StagingLostError(
+            f"{shown}the staging of attempt {attempt.number} does not hold what its audit found. It was changed by "
+            "hand: restore it, and run the batch again.",
+            batch_id=attempt.batch.batch_id,
+        ) from error

@@ -1,0 +1,53 @@
+"""Whose a target is, and what a sink has made ready for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from batchledger.model.batch import Target
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.refusals import target_changed, target_owned
+
+
+@dataclass(frozen=True, slots=True)
+class TargetClaim:
+    """The target that a pipeline's file names, as its sink finds it now. ``identity`` is None if there is none.
+
+    A target whose identity begins with ``home`` is recognised by its identity alone. If a pipeline's target was
+    elsewhere, it is recognised by its name: it was restored or moved together with the ledger, and waits for
+    ``adopt-target``.
+    """
+
+    name: str
+    identity: str | None
+    home: str = ""
+
+    def require_granted(self, pipeline: str, target_by_pipeline: Mapping[str, Target]) -> None:
+        """Raise TargetChangedError unless the target is the pipeline's, or no pipeline has published to it yet.
+
+        ``target_by_pipeline``: what the ledger has of every pipeline that has published.
+        """
+        for owner, target in target_by_pipeline.items():
+            is_moved = bool(self.home) and target.name == self.name and not target.identity.startswith(self.home)
+            if owner != pipeline and self.identity is not None and (target.identity == self.identity or is_moved):
+                raise target_owned(pipeline, self.name, owner)
+        known = target_by_pipeline.get(pipeline)
+        if known is not None and known.identity != self.identity:
+            raise target_changed(pipeline, known, self.name, self.identity)
+
+    def require_there(self, pipeline: str, target_by_pipeline: Mapping[str, Target]) -> Target:
+        """Return the target to publish to. Raises TargetChangedError as above, and if there is none."""
+        self.require_granted(pipeline, target_by_pipeline)
+        if self.identity is None:
+            raise TargetChangedError(
+                f"{self.name} is gone. Nothing was published.", pipeline=pipeline, subject=self.name
+            )
+        return Target(self.name, self.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """What becomes visible with the commit: how many rows, in which target, and how many duplicates were dropped."""
+
+    claim: TargetClaim
+    accepted: int
+    dropped: int = 0
