@@ -61,6 +61,11 @@ class MemoryPublication:
         pipeline, targets = self.attempt.batch.pipeline, self.connection.target_by_pipeline
         targets[pipeline] = claim.require_there(pipeline, targets)
 
+    is_ledger_moved = False
+
+    def mark_ledger(self) -> None:
+        """See the port. Nothing in memory is ever restored."""
+
     def advance_positions(self) -> None:
         """See the port."""
         batch = self.attempt.batch

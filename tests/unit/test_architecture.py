@@ -54,3 +54,36 @@ def test_name_of_a_class_has_one_meaning() -> None:
 def test_no_module_is_longer_than_one_reads_at_once() -> None:
     lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
+
+
+WRITES = re.compile(r"(?:insert into|update|delete from|truncate) batchledger\.(\w+)")
+WRITERS = re.findall(r"(?m)^\| `(ledger|staging|sinks)` \| (.*) \|$", TEXT)
+
+
+@pytest.mark.parametrize(("folder", "told"), WRITERS, ids=[folder for folder, _ in WRITERS])
+def test_table_of_writers_names_every_table_that_a_folder_writes_to(folder: str, told: str) -> None:
+    files = [path for path in (PACKAGE / "adapters" / "postgres" / folder).rglob("*") if path.suffix in (".py", ".sql")]
+    texts = [path.read_text(encoding="utf-8") for path in files if "migrations" not in path.parts]
+    written = {table for text in texts for table in WRITES.findall(re.sub(r'"\s*"', "", text))}
+    assert written == set(re.findall(r"`(\w+)`", told))
+
+
+def test_every_folder_of_postgres_is_in_the_table_of_writers() -> None:
+    assert sorted(folder for folder, _ in WRITERS) == sorted(
+        each.name for each in (PACKAGE / "adapters" / "postgres").iterdir() if (each / "sql").is_dir()
+    )
+
+
+def name_folder(folder: Path) -> str:
+    return folder.parent.name
+
+
+@pytest.mark.parametrize("folder", sorted((PACKAGE / "adapters" / "postgres").rglob("sql")), ids=name_folder)
+def test_statement_stands_in_the_file_of_the_module_that_names_it(folder: Path) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.glob("*.sql")}
+    named = [(path, name) for path, text in texts.items() for name in re.findall(r"(?m)^-- name: (\w+)$", text)]
+    names = [name for _, name in named]
+    assert len(names) == len(set(names)) > 0
+    for path, name in named:
+        module = (folder.parent / f"{path.stem}.py").read_text(encoding="utf-8")
+        assert f'"{name}"' in module, name

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from batchledger.lifecycle.ownership import is_of, leave_if_superseded
+from batchledger.lifecycle.outcome import Next, find_next
+from batchledger.lifecycle.ownership import is_of
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows
 from batchledger.lifecycle.source_identity import positions_of, require_same_topics
@@ -57,12 +58,11 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
     checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)
     try:
         batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
-    except FencedError:
-        # A twin of this very step, which Airflow may start, was faster with the same attempt: its result is ours.
-        batch = platform.ledger.load_batch(batch.batch_id)
-        if is_of(batch, attempt) and batch.state.is_permitted:
-            return batch
-        leave_if_superseded(platform, attempt, batch)
+    except FencedError as error:
+        # Airflow may start a twin of this very step, which was faster with the same attempt.
+        chosen, found = find_next(platform, attempt, error, [each for each in BatchState if each.is_permitted])
+        if chosen is Next.TAKE_RESULT:
+            return found
         raise
     platform.crash("audited")
     _tell_outcome(batch, checks)

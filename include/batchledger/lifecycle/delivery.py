@@ -17,7 +17,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from batchledger.lifecycle.at_work import wait_until_left
-from batchledger.lifecycle.outcome import has_committed, let_sink_tell
+from batchledger.lifecycle.outcome import ask_sink, has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.requirement import check_rows, confirm_rows, publish_rows, remember_numbers
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
@@ -133,12 +133,9 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
         if is_there:
             raise
         # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
-        with suppress(BatchledgerError):
-            let_sink_tell(platform, attempt)
-            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-                is_there = has_committed(platform, publication)
-                if not is_there:
-                    publication.revoke()
+        with suppress(BatchledgerError), ask_sink(platform, attempt) as (publication, is_there):
+            if not is_there:
+                publication.revoke()
         if is_there:
             raise OutcomeUnknownError(
                 f"the sink has committed {attempt.batch.label}, and the ledger could not confirm it: {error} Run it "
@@ -182,13 +179,11 @@ def _settle(platform: Platform, batch_id: int) -> None:
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
     try:
         # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
-        with suppress(FencedError, OutcomeUnknownError):
-            let_sink_tell(platform, attempt)
-            with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-                if has_committed(platform, publication):
-                    _finish_announced(platform, publication, is_there=True)
-                else:
-                    publication.revoke()
+        with suppress(FencedError, OutcomeUnknownError), ask_sink(platform, attempt) as (publication, is_there):
+            if is_there:
+                _finish_announced(platform, publication, is_there=True)
+            else:
+                publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
         # Not to be taken for an error of the batch that waits for this one.
         raise OutcomePendingError(

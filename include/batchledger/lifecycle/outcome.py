@@ -1,11 +1,74 @@
-"""What became of a commit that was announced: the sink is asked, and asked to search where it cannot tell (I9)."""
+"""What follows when a step could not know what it has done: the ledger is asked, and of a commit its sink (I9).
 
+The ledger says whose the batch is by now. A sink that commits by itself says whether it has committed what was
+announced, and searches for it if it cannot tell at once.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 
+from batchledger.lifecycle.ownership import drop_staging, is_of
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, BatchState
-from batchledger.model.errors import ServiceUnavailableError, TargetChangedError
+from batchledger.model.batch import Attempt, Batch, BatchState
+from batchledger.model.errors import BatchledgerError, FencedError, ServiceUnavailableError, TargetChangedError
 from batchledger.ports import CommittingSink, Publication
+
+
+class Next(Enum):
+    """What a step does after an error."""
+
+    TAKE_RESULT = "the step is done, by this attempt or by a twin of it"
+    GO_ON = "the attempt still has the batch, and goes on from the state that was found"
+    LEAVE = "the batch is another attempt's, or closed; staging of this one is of no use any more"
+    RAISE = "only a person or a later run can go on"
+
+
+def choose_next(error: BatchledgerError, found: Batch, attempt: Attempt, done: Collection[BatchState]) -> Next:
+    """Say what follows from an error of the attempt, and from what the ledger has of the batch since.
+
+    ``done``: the states in which nothing is left of the step. Committing: this call has announced it, or a twin, and
+    the sink knows the outcome. Audited, and yet it was fenced: somebody else has found that the sink had not committed.
+    """
+    if is_of(found, attempt):
+        if found.state in done:
+            return Next.TAKE_RESULT
+        is_settled = found.state is BatchState.AUDITED and isinstance(error, FencedError)
+        if found.state is BatchState.COMMITTING or is_settled:
+            return Next.GO_ON
+    is_superseded = found.attempt != attempt.number or found.state is BatchState.DISCARDED
+    return Next.LEAVE if is_superseded else Next.RAISE
+
+
+def find_next(
+    platform: Platform, attempt: Attempt, error: BatchledgerError, done: Collection[BatchState]
+) -> tuple[Next, Batch]:
+    """Ask the ledger, on a new connection, what follows; clean up after an attempt that is to leave.
+
+    Raises ``error`` if the ledger cannot be asked and a later try may succeed, else ServiceUnavailableError.
+    """
+    try:
+        found = platform.ledger.load_batch(attempt.batch.batch_id)
+    except ServiceUnavailableError:
+        if error.retryable:
+            raise error from None
+        raise
+    chosen = choose_next(error, found, attempt, done)
+    if chosen is Next.LEAVE:
+        drop_staging(platform, attempt)
+    return chosen, found
+
+
+@contextmanager
+def ask_sink(platform: Platform, attempt: Attempt) -> Iterator[tuple[Publication, bool]]:
+    """Yield the publication of a batch that is committing, and whether its sink has committed it.
+
+    Others wait for the end of the block, so nobody commits it between the answer and what follows from it.
+    """
+    let_sink_tell(platform, attempt)
+    with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        yield publication, has_committed(platform, publication)
 
 
 def let_sink_tell(platform: Platform, attempt: Attempt) -> None:

@@ -5,7 +5,6 @@ import logging
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch, BatchState
 from batchledger.model.errors import (
-    BatchledgerError,
     ConfigurationError,
     DatabaseRefusedError,
     FencedError,
@@ -74,20 +73,6 @@ def is_of(batch: Batch, attempt: Attempt) -> bool:
 def is_published_by(batch: Batch, run: str) -> bool:
     """Whether the run has done all there is to do."""
     return batch.state is BatchState.PUBLISHED and batch.attempt_run == run
-
-
-def ask_outcome(platform: Platform, attempt: Attempt, error: BatchledgerError) -> Batch:
-    """Ask the ledger, on a new connection, what became of the batch; raise ``error`` when it cannot be asked."""
-    try:
-        return platform.ledger.load_batch(attempt.batch.batch_id)
-    except ServiceUnavailableError:
-        raise error from None
-
-
-def leave_if_superseded(platform: Platform, attempt: Attempt, found: Batch) -> None:
-    """Clean up after an attempt that a newer one has fenced, or whose batch was discarded."""
-    if found.attempt != attempt.number or found.state is BatchState.DISCARDED:
-        drop_staging(platform, attempt)
 
 
 def drop_discarded(platform: Platform, batch: Batch) -> None:

@@ -14,12 +14,11 @@ from functools import partial
 from batchledger.lifecycle.at_work import begin_work, go_on_with_work
 from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import deliver, rows_lost
+from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.ownership import (
-    ask_outcome,
     drop_staging,
     is_of,
     is_published_by,
-    leave_if_superseded,
     load_batch,
     own_attempt,
 )
@@ -218,11 +217,10 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
         raise _block(platform, attempt, error) from error
     except (OutcomeUnknownError, FencedError) as error:
         # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
-        found = ask_outcome(platform, attempt, error)
-        if is_of(found, attempt) and _can_go_on(found, error) and not is_last_try:
+        chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
+        if chosen is Next.GO_ON and not is_last_try:
             return _publish_attempt(platform, replace(attempt, batch=found), is_last_try=True)
-        if not (is_of(found, attempt) and found.state is BatchState.PUBLISHED):
-            leave_if_superseded(platform, attempt, found)
+        if chosen is not Next.TAKE_RESULT:
             raise
         # With its rows there nothing is left to do: it took offsets over, in one commit, or a twin wrote them.
         if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch.batch_id):
@@ -251,16 +249,6 @@ def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterato
         except BatchledgerError as lost:
             logger.warning("the error of %s is not in the ledger: %s", attempt.batch.label, lost)
         raise
-
-
-def _can_go_on(found: Batch, error: BatchledgerError) -> bool:
-    """Whether the very attempt that met the error may go on from what was found.
-
-    Committing: this call has announced it, or a twin of it, and the sink knows the outcome. Audited, and yet it was
-    fenced: somebody else has found out that the sink had not committed it yet.
-    """
-    is_settled = found.state is BatchState.AUDITED and isinstance(error, FencedError)
-    return found.state is BatchState.COMMITTING or is_settled
 
 
 def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
@@ -329,13 +317,10 @@ def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> B
     try:
         return blocked(platform.ledger.block(attempt, refusal), [refusal])
     except FencedError as fenced:
-        found = platform.ledger.load_batch(attempt.batch.batch_id)
-        if is_of(found, attempt) and found.state is BatchState.BLOCKED:
+        chosen, found = find_next(platform, attempt, fenced, {BatchState.BLOCKED})
+        if chosen is Next.TAKE_RESULT:
             return blocked(found, [refusal])
-        if is_of(found, attempt) and found.state is BatchState.COMMITTING:
-            return error
-        leave_if_superseded(platform, attempt, found)
-        return fenced
+        return error if chosen is Next.GO_ON else fenced
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -58,6 +58,13 @@ class Publication(Protocol):
         Raises TargetChangedError when there is none, it was another one before, or it is another pipeline's.
         """
 
+    @property
+    def is_ledger_moved(self) -> bool:
+        """Whether the ledger may be older than the target: it was restored since ``mark_ledger``, or never marked."""
+
+    def mark_ledger(self) -> None:
+        """Let the ledger be known as it is now: what the target holds agrees with it."""
+
     def advance_positions(self) -> None:
         """Move every partition of the batch from start to until. Raises PositionConflictError with both sides.
 

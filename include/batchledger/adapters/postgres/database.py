@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,14 +58,24 @@ WRITERS_LEAVE_WITHIN = "2s"
 
 
 @cache
+def read_statements(package: str) -> dict[str, str]:
+    """Return the statements of ``sql/*.sql`` in ``package`` by name: each stands behind a line ``-- name:``.
+
+    The statements of a module are in the file of its name, in the order of their use.
+    """
+    texts = (each.read_text(encoding="utf-8") for each in files(package).joinpath("sql").iterdir())
+    parts = [part for text in texts for part in re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]]
+    return dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+
+
 def read_statement(package: str, name: str) -> bytes:
-    """Return the text of ``sql/<name>.sql`` in ``package``."""
-    return files(package).joinpath("sql", f"{name}.sql").read_bytes()
+    """Return a statement of ``package`` by its name."""
+    return read_statements(package)[name].encode()
 
 
 def read_sql(package: str, name: str) -> sql.SQL:
-    """Return the text of ``sql/<name>.sql`` in ``package`` as a statement whose placeholders can be filled."""
-    return sql.SQL(read_statement(package, name).decode())
+    """Return a statement of ``package`` whose placeholders can be filled, by its name."""
+    return sql.SQL(read_statements(package)[name])
 
 
 def session_options(**session: str) -> str:

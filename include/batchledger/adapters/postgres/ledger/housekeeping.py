@@ -144,7 +144,7 @@ class PostgresHousekeeping:
     def _remove_rows(
         self, kind: Leftover, pipeline: str, victims: str, change: str, parameters: Mapping[str, Any]
     ) -> Removal:
-        """Apply the change to the rows that ``sql/<victims>.sql`` finds, apart from those that somebody has locked."""
+        """Apply the change to the rows that the statement ``victims`` finds, but for those that somebody has locked."""
         parameters = {"pipeline": pipeline, **parameters}
         if self.is_dry_run:
             return self._count(kind, pipeline, victims, parameters)

@@ -107,6 +107,18 @@ class PostgresPublication:
         """See the port."""
         PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(claim)
 
+    @property
+    def is_ledger_moved(self) -> bool:
+        """See the port. The place of the ledger's own tables shows it."""
+        seen, found = self._read_mark()
+        return seen != found
+
+    def mark_ledger(self) -> None:
+        """See the port."""
+        _, found = self._read_mark()
+        query = "update batchledger.pipeline set ledger_mark = %s where name = %s"
+        self.connection.execute(query, [found, self.attempt.batch.pipeline])
+
     def advance_positions(self) -> None:
         """See the port."""
         batch = self.attempt.batch
@@ -233,6 +245,12 @@ class PostgresPublication:
                 [self.accepted_rows, batch.batch_id],
             )
             end_attempt(cursor, self.attempt, "published")
+
+    def _read_mark(self) -> tuple[str | None, str]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "read_ledger_mark"), [self.attempt.batch.pipeline])
+            ((seen, found),) = cursor.fetchall()
+        return seen, found
 
     def _sum(self, line: str) -> int:
         query = sql.SQL("select coalesce(sum({}), 0)::bigint from batchledger.batch_range where batch_id = %s")

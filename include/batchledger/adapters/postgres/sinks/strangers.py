@@ -3,8 +3,7 @@
 If a ledger was restored from an older backup than the table beside it, it would append them once more. Rows that are
 applied by key need no such care: what is applied again changes nothing.
 
-The table is looked through once for each ledger, not for each batch: the place of the ledger's own tables shows whether
-it was restored since.
+The table is looked through once for each ledger, not for each batch (``Publication.is_ledger_moved``).
 
 Known limit: a ledger whose rows were deleted and written anew, into the same tables without emptying them by truncate,
 looks as it did before.
@@ -22,14 +21,10 @@ from batchledger.model.offsets import describe_ranges
 
 
 def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Identifier, name: str) -> None:
-    """Raise TargetChangedError when the table has rows that no batch has written, unless it was looked through before.
+    """Raise TargetChangedError when the table has rows that no batch has written.
 
     To be asked within the publication, when what the batch takes over has been withdrawn.
     """
-    cursor.execute(read_sql(__package__, "read_ledger_mark"), [batch.pipeline])
-    ((seen, found),) = cursor.fetchall()
-    if seen == found:
-        return
     cursor.execute(
         read_sql(__package__, "find_strangers").format(target=table),
         {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
@@ -37,7 +32,6 @@ def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.I
     strangers = cursor.fetchall()
     if strangers:
         raise _refusal(batch, name, strangers)
-    cursor.execute("update batchledger.pipeline set ledger_mark = %s where name = %s", [found, batch.pipeline])
 
 
 def _refusal(batch: Batch, name: str, found: list[tuple[Any, ...]]) -> TargetChangedError:

@@ -146,8 +146,9 @@ class PostgresSink(PostgresStaging):
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
                 claim = self._target.claim(cursor)
-                if self.upsert is None:
+                if self.upsert is None and publication.is_ledger_moved:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
+                    publication.mark_ledger()
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)
@@ -164,9 +165,8 @@ class PostgresSink(PostgresStaging):
     def truncate(self, access: TargetAccess) -> int:
         """See the port. A table that is gone may be created anew by the next publication."""
         with access.connection.cursor() as cursor:
-            for table in ("message_key", "deleted_key"):
-                forget = sql.SQL("delete from batchledger.{} where pipeline = %s").format(sql.Identifier(table))
-                cursor.execute(forget, [access.pipeline])
+            cursor.execute("delete from batchledger.message_key where pipeline = %s", [access.pipeline])
+            cursor.execute("delete from batchledger.deleted_key where pipeline = %s", [access.pipeline])
             if not self._target.read_columns(cursor):
                 access.forget_target()
                 return 0

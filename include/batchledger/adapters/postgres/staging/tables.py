@@ -102,7 +102,7 @@ def aside_table(attempt: Attempt) -> sql.Identifier:
 
 
 def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql.Composed:
-    """Return ``sql/<name>.sql`` with the sealed rows of the attempt as ``{staging}``."""
+    """Return the statement of that name with the sealed rows of the attempt as ``{staging}``."""
     return read_sql(__package__, name).format(staging=rows_table(attempt), **parts)
 
 

@@ -1,0 +1,66 @@
+-- name: list_batches
+select b.batch_id, b.lane, b.state, b.attempt, b.planned_by, b.planned_at, b.published_at, b.published_rows,
+    extract(epoch from b.published_at - b.planned_at)::float8,
+    r.ranges, r.offsets, r.quarantined, b.is_dry_run
+from batchledger.batch b
+cross join lateral (
+    select count(*) as ranges, coalesce(sum(upper(offsets) - lower(offsets)), 0)::bigint as offsets,
+        coalesce(sum(quarantined), 0)::bigint as quarantined
+    from batchledger.batch_range where batch_id = b.batch_id) r
+where b.pipeline = %(pipeline)s and (%(before)s::bigint is null or b.batch_id < %(before)s)
+order by b.batch_id desc
+limit %(limit)s
+
+-- name: show_quarantined
+-- The records of the ranges that are in quarantine, with their bytes. "distinct on" names once what several ranges name.
+select distinct on (q.topic, q.partition, q."offset")
+    q.topic, q.partition, q."offset",
+    coalesce(to_json(q."timestamp") #>> '{}', nullif(q.timestamp_ms, -1) || ' ms'), q.key, q.value, q.headers, q.error
+from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+    as asked (topic, partition, start, until)
+join batchledger.quarantine q
+    on q.pipeline = %(pipeline)s and q.topic = asked.topic and q.partition = asked.partition
+    and q."offset" >= asked.start and q."offset" < asked.until
+order by q.topic, q.partition, q."offset"
+limit %(limit)s
+
+-- name: list_published
+-- Every range that was ever published, or those of the batches that are asked for, with what later batches have replaced
+-- and removed of it.
+select r.batch_id, r.topic, r.partition, lower(r.offsets), upper(r.offsets), r.accepted, r.quarantined, r.unexplained,
+    b.rows_published_at is not null, r.duplicates, r.accepted_loss, b.lane, r.epoch,
+    int8multirange(r.offsets) - r.held, removed.rows, coalesce(removed.quarantined, 0) + r.quarantine_dropped,
+    removed.duplicates
+from batchledger.batch_range r
+join batchledger.batch b on b.batch_id = r.batch_id
+left join lateral (
+    select sum(p.rows)::bigint as rows, sum(p.quarantined)::bigint as quarantined,
+        sum(p.duplicates)::bigint as duplicates
+    from batchledger.replacement p
+    where r.held <> int8multirange(r.offsets)
+        and p.replaced_batch_id = r.batch_id and p.topic = r.topic and p.partition = r.partition
+        and p.offsets <@ r.offsets) removed on true
+where r.pipeline = %(pipeline)s and b.state = 'published'
+    and (%(asked)s::bigint[] is null or r.batch_id = any(%(asked)s))
+order by r.topic, r.partition, r.offsets, r.batch_id
+
+-- name: find_published_since
+-- What was published since then, and whoever else holds offsets of it: an accepted loss takes over from nobody. "offset 0"
+-- lets the constraint's index answer for each range: PostgreSQL expects thousands of holders of one, and would rather read
+-- the whole history.
+with recent as materialized (
+    select r.batch_id, r.topic, r.partition, r.offsets
+    from batchledger.batch b
+    join batchledger.batch_range r on r.batch_id = b.batch_id
+    where b.pipeline = %(pipeline)s and b.state = 'published' and b.published_at >= %(since)s
+)
+select batch_id from recent
+union
+select h.batch_id
+from recent
+cross join lateral (
+    select holder.batch_id
+    from batchledger.batch_range holder
+    where holder.pipeline = %(pipeline)s and holder.topic = recent.topic and holder.partition = recent.partition
+        and holder.held && recent.offsets and not isempty(holder.held)
+    offset 0) h

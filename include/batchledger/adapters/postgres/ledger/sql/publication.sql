@@ -1,0 +1,108 @@
+-- name: advance_positions
+-- The compare-and-swap of I1 and I3: only a partition that stands at the start of its range moves.
+update batchledger.position p
+set next_offset = upper(r.offsets), updated_at = now()
+from batchledger.batch_range r
+where r.batch_id = %(batch_id)s
+    and p.pipeline = r.pipeline and p.topic = r.topic and p.partition = r.partition
+    and p.next_offset = lower(r.offsets)
+
+-- name: find_moved_positions
+select r.topic, r.partition, p.next_offset
+from batchledger.batch_range r
+left join batchledger.position p
+    on p.pipeline = r.pipeline and p.topic = r.topic and p.partition = r.partition
+where r.batch_id = %(batch_id)s
+
+-- name: find_replaced
+-- What published batches hold of the ranges of this one. A live batch takes over from replays and from earlier epochs
+-- only: an overlap with a live batch of its own epoch stays, and is refused (I2). "offset 0" as in find_published_since.
+select h.batch_id, h.topic, h.partition, lower(piece), upper(piece)
+from batchledger.batch_range mine
+join batchledger.batch b on b.batch_id = mine.batch_id
+cross join lateral (
+    select other.batch_id, other.topic, other.partition, other.held, other.epoch
+    from batchledger.batch_range other
+    where other.pipeline = mine.pipeline and other.topic = mine.topic and other.partition = mine.partition
+        and other.held && mine.offsets and not isempty(other.held) and other.batch_id <> mine.batch_id
+    offset 0) h
+join batchledger.batch holder on holder.batch_id = h.batch_id
+cross join lateral unnest(h.held * int8multirange(mine.offsets)) as piece
+where mine.batch_id = %(batch_id)s and (b.lane = 'replay' or holder.lane = 'replay' or h.epoch < mine.epoch)
+order by h.topic, h.partition, piece
+
+-- name: release_held
+-- What another batch takes over is not held any more.
+update batchledger.batch_range h
+set held = h.held - given.offsets
+from (
+    select batch_id, topic, partition, range_agg(int8range(start, until)) as offsets
+    from unnest(%(batches)s::bigint[], %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+        as piece (batch_id, topic, partition, start, until)
+    group by batch_id, topic, partition) given
+where h.batch_id = given.batch_id and h.topic = given.topic and h.partition = given.partition
+    and h.held && given.offsets
+
+-- name: record_replacement
+-- Removes what the replaced batches set aside in the ranges that they give up, and keeps the count of all that goes.
+with piece as (
+    select *
+    from unnest(
+        %(batches)s::bigint[], %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[],
+        %(rows)s::bigint[]) as piece (batch_id, topic, partition, start, until, rows)
+), quarantined as (
+    delete from batchledger.quarantine q
+    using piece p
+    where q.pipeline = %(pipeline)s and q.topic = p.topic and q.partition = p.partition
+        and q."offset" >= p.start and q."offset" < p.until
+    returning q.topic, q.partition, q."offset"
+), duplicates as (
+    delete from batchledger.duplicate d
+    using piece p
+    where d.batch_id = p.batch_id and d.topic = p.topic and d.partition = p.partition
+        and d."offset" >= p.start and d."offset" < p.until
+    returning d.topic, d.partition, d."offset"
+)
+insert into batchledger.replacement
+    (batch_id, replaced_batch_id, topic, partition, offsets, rows, quarantined, duplicates)
+select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.until), p.rows,
+    (select count(*) from quarantined q
+     where q.topic = p.topic and q.partition = p.partition and q."offset" >= p.start and q."offset" < p.until),
+    (select count(*) from duplicates d
+     where d.topic = p.topic and d.partition = p.partition and d."offset" >= p.start and d."offset" < p.until)
+from piece p
+
+-- name: publish_quarantine
+-- The moment is counted in whole seconds and milliseconds, because a double of both would not keep the latter.
+insert into batchledger.quarantine
+    (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id)
+select distinct on (topic, partition, "offset")
+    %(pipeline)s, topic, partition, "offset",
+    case when timestamp_ms between 0 and 253402300799999 then
+        timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second' + timestamp_ms %% 1000 * interval '1 millisecond'
+    end,
+    timestamp_ms, key, value, headers::json, error, %(batch_id)s
+from {quarantine}
+order by topic, partition, "offset"
+
+-- name: revoke_commit
+update batchledger.batch b
+set state = 'audited'
+from batchledger.attempt a
+where b.batch_id = %(batch_id)s and b.attempt = %(attempt)s and b.state = 'committing'
+    and a.batch_id = b.batch_id and a.number = b.attempt and a.run = %(run)s
+
+-- name: hold_ranges
+-- What is published is held by the batch that publishes it. The exclusion constraint refuses what is held already.
+update batchledger.batch_range set published_live = %(is_live)s, held = int8multirange(offsets)
+where batch_id = %(batch_id)s
+
+-- name: read_ledger_mark
+-- What the ledger was when the pipeline's table was last looked through, and what it is now. A ledger that was restored is
+-- another table, or lies in another file.
+select p.ledger_mark, format(
+    '%%s/%%s/%%s/%%s', c.system_identifier, d.oid, 'batchledger.position'::regclass::oid,
+    pg_relation_filenode('batchledger.position')
+)
+from batchledger.pipeline p, pg_control_system() c, pg_database d
+where p.name = %s and d.datname = current_database()

@@ -1,7 +1,0 @@
--- The staged rows that are not added: duplicates, what is there already, what a later record of its key replaces, and what
--- a check has set aside.
-select s._topic, s._partition, s._offset
-from {staged} s
-where {is_row} and not exists (
-    select from batchledger_added a
-    where a._topic = s._topic and a._partition = s._partition and a._offset = s._offset)

@@ -1,2 +1,0 @@
-select count(*), count(*) filter (where {is_row})
-from {kept}

@@ -1,5 +1,0 @@
-select s.*
-from {staging} s
-where not exists (
-    select from batchledger_repeated r
-    where r._topic = s._topic and r._partition = s._partition and r._offset = s._offset)
