@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchledger.lifecycle.requirement import publish_rows
+from batchledger.model.batch import Batch
 from batchledger.model.errors import AuditOutdatedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.messages import BY_ID, MONTH, Messages
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
-from tests.fakes import sink
 
 WAREHOUSES = EVERY_TABLE
 
@@ -300,7 +300,7 @@ def test_any_history_with_replays_is_as_without_them_on_postgres(warehouse_dsn: 
 
 
 def test_negative_control_by_its_ids_alone_a_late_replay_does_change_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "_takes_over", lambda *_: False)
+    monkeypatch.setattr(Batch, "takes_over", lambda *_: False)
     topic = Messages(MemoryWarehouse(deduplication=BY_ID))
     topic.live(p0="aa")
     topic.live(2 * AFTER_A_MONTH, p0="b")
