@@ -15,7 +15,7 @@ from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
-from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, StagingWriter
+from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "StagedBranch",
     "StagedRows",
     "Stager",
+    "Staging",
     "StagingWriter",
     "TargetAccess",
     "Testimony",

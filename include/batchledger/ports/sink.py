@@ -62,12 +62,8 @@ class StagedRows(Protocol):
         """
 
 
-class Sink(Protocol):
-    """Where rows go: first to the staging of an attempt, which nobody sees, then to the target.
-
-    One that shares the ledger's database publishes within the ledger's transaction. Another one is a
-    ``CommittingSink``.
-    """
+class Staging(Protocol):
+    """Where the rows of an attempt wait, which nobody sees, until they are judged and published."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
@@ -94,6 +90,29 @@ class Sink(Protocol):
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """Return up to ``limit`` records for each of ``checks`` that is about rows; nothing is asked about others."""
 
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        """Remove the staged rows of these offsets, which were set aside; harmless to repeat."""
+
+    def drop_staging(self, attempt: Attempt) -> None:
+        """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
+
+        What a task is still writing to is left: its attempt is over, nobody reads it.
+        """
+
+    def remember_numbers(self, publication: Publication) -> int | None:
+        """Let later batches know the numbers of this one, whose rows are visible, within the publication.
+
+        Returns how many rows they are of. None for a replay, and without a sequence: then nothing is done.
+        """
+
+
+class Sink(Staging, Protocol):
+    """Where rows go: first to the staging of an attempt, then to the target.
+
+    One that shares the ledger's database publishes within the ledger's transaction. Another one is a
+    ``CommittingSink``.
+    """
+
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
 
@@ -101,9 +120,6 @@ class Sink(Protocol):
         Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
         never neither, because both steps are in one transaction.
         """
-
-    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
-        """Remove the staged rows of these offsets, which were set aside; harmless to repeat."""
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
         """Return, for each, how many rows of that batch the target has there."""
@@ -136,23 +152,11 @@ class Sink(Protocol):
         StagingLostError when there is no staging, and TargetRefusedError.
         """
 
-    def remember_numbers(self, publication: Publication) -> int | None:
-        """Let later batches know the numbers of this one, whose rows are visible, within the publication.
-
-        Returns how many rows they are of. None for a replay, and without a sequence: then nothing is done.
-        """
-
     def truncate(self, access: TargetAccess) -> int:
         """Remove every row of the target and what is remembered of keys; return how many rows there were.
 
         Readers wait, and then see an empty table, also those whose snapshot is older. Raises TargetChangedError when
         the table is not the pipeline's own.
-        """
-
-    def drop_staging(self, attempt: Attempt) -> None:
-        """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
-
-        What a task is still writing to is left: its attempt is over, nobody reads it.
         """
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:

@@ -55,7 +55,7 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 
 
 class PostgresStaging:
-    """The half of the Sink port that is about staging; what is published and where, a sink says that builds on it."""
+    """See the port. What is published and where, a sink says that builds on it."""
 
     dsn: str
     upsert: Upsert | None = None
