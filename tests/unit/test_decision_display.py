@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from batchledger.interfaces.cli.display.decisions import decisions_table, show_decided, summarise_changes
+from batchledger.interfaces.cli.display.decisions import decisions_table, show_decided
+from batchledger.interfaces.wording import summarise_changes
 from batchledger.model.batch import Decided, DecisionKind, DecisionRecord
 
 NOW = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

@@ -16,7 +16,7 @@ from batchledger.adapters.postgres.ledger.history import (
 from batchledger.interfaces.cli.display.batches import show_batch, show_batches
 from batchledger.interfaces.cli.display.quarantine import show_quarantine
 from batchledger.interfaces.cli.display.replays import show_dry_run, show_replayed
-from batchledger.interfaces.cli.printing import escape
+from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
 from batchledger.model.checks import CheckResult, Outcome

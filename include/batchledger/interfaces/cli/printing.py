@@ -73,16 +73,6 @@ def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def as_sentence(text: str) -> str:
-    """Return a text that stands elsewhere behind a colon, or after a name, as a sentence."""
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def escape(value: bytes | None) -> str:
-    """Return bytes as text that no terminal takes for a command: what is not printable ASCII is escaped."""
-    return "(no value)" if value is None else repr(value)[2:-1]
-
-
 def range_as_json(each: OffsetRange) -> dict[str, Any]:
     """An offset range, for scripts."""
     return {

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.display.decisions import decisions_table, show_decisions
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, replaced_as_json, show_outcome, show_replaced
-from batchledger.interfaces.cli.printing import as_sentence, new_table, number, print_json, print_out, range_as_json
+from batchledger.interfaces.cli.printing import new_table, number, print_json, print_out, range_as_json
+from batchledger.interfaces.wording import as_sentence
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity

@@ -1,16 +1,15 @@
 """What the command line prints of decisions: what one changed or would change, and the list of them."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import as_sentence, new_table, print_json, print_out
+from batchledger.interfaces.cli.printing import new_table, print_json, print_out
+from batchledger.interfaces.wording import as_sentence, list_changes, summarise_changes
 from batchledger.model.batch import Decided, DecisionKind, DecisionRecord
-
-CHANGES_SHOWN = 4
 
 
 def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool, as_json: bool) -> None:
@@ -63,51 +62,11 @@ def show_decisions(decisions: Sequence[DecisionRecord]) -> None:
             print_out(Text(f"  {changes}", "dim"))
 
 
-def summarise_changes(record: DecisionRecord) -> str:
-    """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
-    changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
-    more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
-    return ", ".join(changes[:CHANGES_SHOWN]) + more
-
-
 def _changes_table(title: str, record: DecisionRecord) -> Table:
     table = new_table(title, "what", "before", "after")
     for change in list_changes(record):
         table.add_row(*change)
     return table
-
-
-def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield what, before and after, of everything that is not the same on both sides."""
-    before, after = _flatten(record.before or {}), _flatten(record.after or {})
-    for what in {**before, **after}:
-        if before.get(what) != after.get(what):
-            yield what, _as_text(before.get(what)), _as_text(after.get(what))
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        label = name.replace("_", " ")
-        if isinstance(value, Mapping):
-            flat |= {f"{label} {key}": each for key, each in value.items()}
-        elif value != []:
-            flat[label] = value
-    return flat
-
-
-def _as_text(value: Any) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case list():
-            return ", ".join(map(str, value))
-        case _:
-            return str(value)
 
 
 def _subject(record: DecisionRecord, kind: DecisionKind, dry_run: bool = False) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import as_sentence, new_table, print_out, range_as_json
+from batchledger.interfaces.cli.printing import new_table, print_out, range_as_json
+from batchledger.interfaces.wording import as_sentence
 from batchledger.model.offsets import describe_ranges
 from batchledger.model.records.comparison import Comparison, DryRunOutcome, ReplacedRows
 

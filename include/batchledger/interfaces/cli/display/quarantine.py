@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import escape, new_table, print_json, print_out, range_as_json
+from batchledger.interfaces.cli.printing import new_table, print_json, print_out, range_as_json
+from batchledger.interfaces.wording import escape
 from batchledger.model.batch import Decided
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import escape, new_table, print_json, print_out, range_as_json
+from batchledger.interfaces.cli.printing import new_table, print_json, print_out, range_as_json
+from batchledger.interfaces.wording import escape
 from batchledger.model.offsets import OffsetRange, describe_ranges
 from batchledger.model.records.lookup import FoundRecords, Record
 
