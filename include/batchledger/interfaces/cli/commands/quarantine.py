@@ -7,7 +7,8 @@ import typer
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, user
 from batchledger.interfaces.cli.commands.decisions import give
 from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
-from batchledger.interfaces.cli.display import quarantine as quarantine_display
+from batchledger.interfaces.cli.display import quarantine as display
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.model.batch import Decision, QuarantinedRecord
 from batchledger.model.offsets import OffsetRange, merge_ranges
@@ -33,7 +34,7 @@ def list_records(
     from batchledger.wiring import ledger_dsn
 
     found = list_quarantine(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
-    quarantine_display.show_quarantine(pipeline, found, show_payload=show_payload, as_json=as_json)
+    show(display.describe_quarantine(pipeline, found, show_payload=show_payload), as_json)
 
 
 @app.command("replay")
@@ -63,7 +64,8 @@ def replay_records(
         return
     decision = Decision(user(), require_reason(reason))
     done = publish_again(pipeline, [Replay(each) for each in portions], decision)
-    quarantine_display.show_replayed_records(pipeline, done, as_json)
+    shown = [display.describe_replayed_records(pipeline, each) for each in done]
+    show(shown or Shown([], [display.nothing_there(pipeline)]), as_json)
 
 
 @app.command("drop")
@@ -80,7 +82,7 @@ def drop_records(
     order = DropQuarantined(_read_ranges(ranges, everything))
     why = (reason or "a dry run") if dry_run else require_reason(reason)
     decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
-    quarantine_display.show_dropped(pipeline, decided, is_dry_run=dry_run, as_json=as_json)
+    show(display.describe_dropped(pipeline, decided, is_dry_run=dry_run), as_json)
 
 
 def _select(pipeline: str, ranges: list[str] | None, everything: bool) -> list[QuarantinedRecord]:

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
-from batchledger.interfaces.cli.display.records import show_records
+from batchledger.interfaces.cli.display.records import describe_records
+from batchledger.interfaces.cli.printing import show
 from batchledger.interfaces.notation import parse_coordinate
 from batchledger.model.offsets import OffsetRange
 
@@ -24,7 +25,8 @@ def records(
     """Show records with key, value and headers, from Kafka, or from quarantine where they lie. Changes nothing."""
     from batchledger.wiring import find_records
 
-    show_records(pipeline, find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit), as_json)
+    found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
+    show(describe_records(pipeline, found), as_json)
 
 
 def _parse(text: str) -> OffsetRange:

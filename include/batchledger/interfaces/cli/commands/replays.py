@@ -18,6 +18,7 @@ from batchledger.interfaces.cli.command_line import (
 )
 from batchledger.interfaces.cli.display import replays as display
 from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import Batch, Decision
 from batchledger.model.errors import BatchBlockedError, BatchledgerError
 from batchledger.planning.replay import Replay, Window
@@ -59,10 +60,8 @@ def replay(
         rehearse(pipeline, asked, reason, as_json)
         return
     decision = Decision(user(), require_reason(reason))
-    if not (done := publish_again(pipeline, [asked], decision)):
-        display.show_nothing_to_replay(pipeline, asked, as_json)
-    for history in done:
-        display.show_replayed(history, as_json)
+    done = publish_again(pipeline, [asked], decision)
+    show(display.describe_replayed(done[0]) if done else display.describe_nothing_to_replay(pipeline, asked), as_json)
 
 
 def require_reason(reason: str | None) -> str:
@@ -115,9 +114,10 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
     platform, stage = build_followed(config)
     found = dry_run_replay(platform, asked, run_name(), Decision(user(), reason or "a dry run"), stage)
     if found is None:
-        display.show_nothing_to_replay(pipeline, asked, as_json)
+        show(display.describe_nothing_to_replay(pipeline, asked), as_json)
         return
-    display.show_dry_run(found, load_batch_history(ledger_dsn(config), found.batch.batch_id), as_json)
+    history = load_batch_history(ledger_dsn(config), found.batch.batch_id)
+    show(display.describe_dry_run(found, history), as_json)
     if found.objections:
         raise typer.Exit(BatchBlockedError.exit_code)
 

@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline
-from batchledger.interfaces.cli.display import upkeep
+from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
+from batchledger.interfaces.cli.display.alerts import describe_failures
+from batchledger.interfaces.cli.display.upkeep import describe_audit, describe_housekeeping
+from batchledger.interfaces.cli.printing import show
 from batchledger.model.errors import BatchledgerError
 from batchledger.monitoring.ledger_audit import LedgerAudit
 
@@ -28,6 +30,7 @@ def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = Fa
 
     Exit code 1 when something is wrong or could not be judged, 3 when everything that was found waits for a person.
     """
+    from batchledger.config.pipeline_file import find_pipeline_files
     from batchledger.interfaces.upkeep import audit_and_tell
 
     audits: list[LedgerAudit] = []
@@ -39,7 +42,7 @@ def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = Fa
             if pipeline:
                 raise
             failures[name] = error
-    upkeep.show_audits(audits, failures, as_json)
+    show([*map(describe_audit, audits), *describe_failures(failures, "audited")], as_json)
     codes = {each.exit_code for each in audits} | {1 for _ in failures}
     raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))
 
@@ -52,4 +55,4 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """
     from batchledger.interfaces.upkeep import keep_house
 
-    upkeep.show_housekeeping(keep_house(is_dry_run=dry_run), dry_run, as_json)
+    show([describe_housekeeping(each, dry_run) for each in keep_house(is_dry_run=dry_run)], as_json)
