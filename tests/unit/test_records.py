@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from batchledger.interfaces.cli.display.records import describe_records
+from batchledger.interfaces.cli.commands.records import describe_records
 from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import PartitionLog
 from batchledger.model.offsets import OffsetRange, TopicPartition

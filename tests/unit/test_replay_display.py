@@ -13,9 +13,9 @@ from batchledger.adapters.postgres.ledger.history import (
     QuarantineList,
     ReplacementRecord,
 )
+from batchledger.interfaces.cli.commands.quarantine import describe_quarantine
+from batchledger.interfaces.cli.commands.replays import describe_dry_run, describe_replayed
 from batchledger.interfaces.cli.display.batches import describe_batch, describe_batches
-from batchledger.interfaces.cli.display.quarantine import describe_quarantine
-from batchledger.interfaces.cli.display.replays import describe_dry_run, describe_replayed
 from batchledger.interfaces.cli.printing import show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run

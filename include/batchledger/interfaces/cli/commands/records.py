@@ -1,18 +1,27 @@
-"""``batchledger records``: show the records that a failed check names."""
+"""``batchledger records``: show the records that a failed check names, on the terminal of who asks."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
-from batchledger.interfaces.cli.display.records import describe_records
-from batchledger.interfaces.cli.printing import show
+from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.notation import parse_coordinate
-from batchledger.model.offsets import OffsetRange
+from batchledger.interfaces.wording import escape
+from batchledger.model.offsets import OffsetRange, describe_ranges
+from batchledger.model.records.lookup import FoundRecords, Record
 
 Ranges = Annotated[
     list[str], typer.Argument(metavar="RANGE...", help='Which offsets: "orders[3] 1200..1201", or orders[3]@1200.')
 ]
+
+
+_REASONS = {
+    "expired": "Kafka holds no more",
+    "unwritten": "not readable yet",
+    "invisible": "no committed record (an aborted one, a transaction marker, or compacted)",
+}
 
 
 def records(
@@ -27,6 +36,40 @@ def records(
 
     found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
     show(describe_records(pipeline, found), as_json)
+
+
+def describe_records(pipeline: str, found: FoundRecords) -> Shown:
+    """Show the records, what is not ASCII escaped, and of the other offsets why there is no record."""
+    without_record = pick(found, *_REASONS)
+    table = new_table(f"Records of {pipeline}", "record", "time UTC", "key", "value")
+    for each in found.records:
+        value = Text(escape(each.value))
+        for name, content in each.headers:
+            value.append(f"\n{escape(name.encode())}: {escape(content)}", "dim")
+        if each.error:
+            value.append(f"\nin quarantine: {each.error}", "yellow")
+        table.add_row(str(each), each.timestamp or "", "" if each.key is None else escape(each.key), value)
+    records = [_as_json(each) for each in found.records]
+    return Shown(
+        {"pipeline": pipeline, "records": records, "is_cut": found.is_cut, **without_record},
+        [
+            table if found.records else None,
+            *(Text(f"{_REASONS[why]}: {describe_ranges(ranges)}") for why, ranges in without_record.items() if ranges),
+            f"The first {len(found.records):,}; more with --limit." if found.is_cut else None,
+        ],
+    )
+
+
+def _as_json(record: Record) -> dict[str, Any]:
+    return {
+        "topic": record.partition.topic,
+        "partition": record.partition.partition,
+        **pick(record, "offset", "timestamp"),
+        "key": None if record.key is None else escape(record.key),
+        "value": None if record.value is None else escape(record.value),
+        "headers": [[name, None if content is None else escape(content)] for name, content in record.headers],
+        "quarantined": record.error,
+    }
 
 
 def _parse(text: str) -> OffsetRange:
