@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -128,3 +130,18 @@ def test_only_one_place_chooses_between_text_and_json() -> None:
     assert [(path.name, text.count("if as_json")) for path, text in files.items() if "if as_json" in text] == [
         ("printing.py", 1)
     ]
+
+
+def test_list_of_commands_imports_nothing_that_takes_long() -> None:
+    heavy = (
+        "airflow",
+        "confluent_kafka",
+        "great_expectations",
+        "psycopg",
+        "pyarrow",
+        "pydantic",
+        "pyspark",
+        "sqlalchemy",
+    )
+    code = f"import sys, batchledger.cli; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
+    subprocess.run([sys.executable, "-c", code], check=True)

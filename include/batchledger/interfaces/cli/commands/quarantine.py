@@ -25,6 +25,8 @@ Ranges = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="All that the pipeline has in quarantine, instead of ranges.")]
 
+_NOTHING_THERE = "nothing of this is in quarantine."
+
 
 @app.command("list")
 def list_records(
@@ -69,7 +71,7 @@ def replay_records(
     decision = Decision(user(), require_reason(reason))
     done = publish_again(pipeline, [Replay(each) for each in portions], decision)
     shown = [describe_replayed_records(pipeline, each) for each in done]
-    show(shown or Shown([], [nothing_there(pipeline)]), as_json)
+    show(shown or Shown([], [f"{pipeline}: {_NOTHING_THERE}"]), as_json)
 
 
 @app.command("drop")
@@ -120,11 +122,6 @@ def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
     )
 
 
-def nothing_there(pipeline: str) -> str:
-    """Say that nothing of what was named is in quarantine."""
-    return f"{pipeline}: nothing of this is in quarantine."
-
-
 def describe_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool) -> Shown:
     """Show which records are in quarantine no more, or would not be."""
     before = (decided.record.before if decided.record else None) or {}
@@ -133,7 +130,7 @@ def describe_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool) -> Sh
     done = "would be dropped" if is_dry_run else "dropped for good"
     told = Text(f"{dropped:,} records {done}: {describe_ranges(ranges)}", "yellow")
     document = {"dropped": dropped, "dry_run": is_dry_run, "ranges": ranges}
-    return Shown(document, [told if dropped else nothing_there(pipeline)])
+    return Shown(document, [told if dropped else f"{pipeline}: {_NOTHING_THERE}"])
 
 
 def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, object]:
