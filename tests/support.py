@@ -18,13 +18,13 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog
-from batchledger.config.connections import lake_catalog, load_connection
+from batchledger.config.connections import load_connection
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.presence import Patience
 from batchledger.ports import CrashHook, no_crash
-from batchledger.wiring import build_platform, verify_pipeline
+from batchledger.wiring import build_platform, open_catalog, verify_pipeline
 from tests.lakes import list_files, read_lake
 from tests.topics import read_rows
 
@@ -150,7 +150,7 @@ class TestPipeline:
     def _lake_table(self) -> tuple[LakeCatalog, tuple[str, ...]]:
         sink = self.config.sink
         assert sink.type == "iceberg"
-        return LakeCatalog(*lake_catalog(load_connection(sink.catalog))), tuple(sink.table.split("."))
+        return open_catalog(load_connection(sink.catalog)), tuple(sink.table.split("."))
 
     def list_staging(self) -> list[str]:
         """The staging tables of this pipeline's batches."""

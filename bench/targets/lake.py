@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog
-from batchledger.config.connections import lake_catalog, load_connection
+from batchledger.config.connections import load_connection
+from batchledger.wiring import open_catalog
 from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import CATALOG, NAMESPACE
 from bench.targets.target import digest
@@ -63,4 +64,4 @@ class LakeTables:
 
 def find_catalog() -> LakeCatalog:
     """Return the catalog of the services, as Batchledger finds it."""
-    return LakeCatalog(*lake_catalog(load_connection(CATALOG)))
+    return open_catalog(load_connection(CATALOG))

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchledger.adapters.kafka.client_options import to_spark_options
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
 from batchledger.adapters.kafka.records import read_first, stream_range
+from batchledger.adapters.kafka.spark_options import to_spark_options
+from batchledger.adapters.postgres.database import session_options
 from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
 from batchledger.adapters.postgres.ledger.history import load_published_history, load_quarantined
@@ -60,6 +61,8 @@ from batchledger.proof.verification import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from batchledger.adapters.iceberg.catalog import LakeCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -266,21 +269,22 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, which other pipelines need not pay.
-            from batchledger.adapters.iceberg.catalog import LakeCatalog
             from batchledger.adapters.iceberg.table import IcebergTable
             from batchledger.adapters.postgres.sinks.lake import LakeSink
 
-            catalog = LakeCatalog(*lake_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg")))
+            catalog = open_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg"))
+            lend = partial(_lend_maintenance, pipeline, sink)
+            table = IcebergTable(catalog, tuple(sink.table.split(".")), sink.partitions, lend)
             return LakeSink(
-                dsn,
-                IcebergTable(
-                    catalog, tuple(sink.table.split(".")), sink.partitions, partial(_lend_maintenance, pipeline, sink)
-                ),
-                pipeline.deduplication,
-                sink.upsert,
-                pipeline.numbering,
-                has_checks=bool(pipeline.checks),
+                dsn, table, pipeline.deduplication, sink.upsert, pipeline.numbering, has_checks=bool(pipeline.checks)
             )
+
+
+def open_catalog(connection: Connection) -> "LakeCatalog":
+    """Return the Iceberg catalog behind a connection. Raises ConfigurationError."""
+    from batchledger.adapters.iceberg.catalog import LakeCatalog
+
+    return LakeCatalog(*lake_catalog(connection, session_options()))
 
 
 def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:

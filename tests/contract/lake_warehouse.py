@@ -18,8 +18,9 @@ from batchledger.adapters.iceberg import commits
 from batchledger.adapters.iceberg.catalog import LakeCatalog
 from batchledger.adapters.iceberg.table import IcebergTable
 from batchledger.adapters.postgres.sinks.lake import LakeSink
-from batchledger.config.connections import Connection, lake_catalog
+from batchledger.config.connections import Connection
 from batchledger.model.offsets import TopicPartition
+from batchledger.wiring import open_catalog
 from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake
 
@@ -42,7 +43,7 @@ def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
         schema=parts["dbname"],
         extra={"type": "sql", "warehouse": folder.as_uri()},
     )
-    return LakeCatalog(*lake_catalog(connection))
+    return open_catalog(connection)
 
 
 @dataclass

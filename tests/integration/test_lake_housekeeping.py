@@ -23,7 +23,7 @@ from batchledger.adapters.iceberg import catalog, commits, maintenance
 from batchledger.adapters.iceberg.catalog import LakeCatalog
 from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.adapters.spark.session import open_connect_session
-from batchledger.config.connections import lake_catalog, load_connection
+from batchledger.config.connections import load_connection
 from batchledger.interfaces.upkeep import keep_house
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.requirement import publish_rows
@@ -31,6 +31,7 @@ from batchledger.model.batch import Attempt, BatchState, Staged
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange
+from batchledger.wiring import open_catalog
 from tests.contract import life
 from tests.contract.lake_warehouse import (
     LakeWarehouse,
@@ -320,7 +321,7 @@ def publish_few(workplace: Workplace, name: str = "") -> TestPipeline:
 
 
 def count_files(pipeline: TestPipeline) -> int:
-    lake = LakeCatalog(*lake_catalog(load_connection("lake")))
+    lake = open_catalog(load_connection("lake"))
     try:
         return len(list_files(lake.opened.load_table(("tests", f"{pipeline.name}_target"))))
     finally:

@@ -13,7 +13,8 @@ from batchledger.adapters.postgres.ledger.incidents import AlertRecord, Delivery
 from batchledger.cli import app
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER
 from batchledger.interfaces.cli.commands import alerts as alert_commands
-from batchledger.interfaces.cli.display import alerts as alert_display
+from batchledger.interfaces.cli.display.alerts import describe_open, describe_told
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.incidents import Condition, Incident, IncidentKind, Settlement
@@ -88,28 +89,33 @@ def test_incident_is_shown_with_what_became_of_its_messages(asked: list[tuple[st
         assert part in shown
 
 
-Show = Callable[[], Any]
+def test_pipeline_without_incidents_says_so(asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda *_: [])
+    assert CliRunner().invoke(app, ["alerts", "flights"]).stdout == "No incident has been found.\n"
+    assert CliRunner().invoke(app, ["alerts", "flights", "--json"]).stdout == "[]\n"
+
+
+Describe = Callable[[], Shown]
 
 
 @pytest.mark.parametrize(
-    ("show", "parts"),
+    ("describe", "parts"),
     [
         (
-            lambda: alert_display.show_open([OPEN.incident]),
+            lambda: describe_open([OPEN.incident]),
             ["flights", "blocked — no_unexplained_holes", "11-21 12:00"],
         ),
-        (lambda: alert_display.show_alerts({"flights": []}, {}, as_json=False), ["No incident has been found."]),
         (
-            lambda: alert_display.show_told(
-                {"flights": Told(Settlement((CONDITION,), (), ()), 2, (("ops", "answered 500"),))}, {}, as_json=False
+            lambda: describe_told(
+                {"flights": Told(Settlement((CONDITION,), (), ()), 2, (("ops", "answered 500"),))}, {}
             ),
             ["flights 1 1 0 2 ops: answered 500"],
         ),
     ],
-    ids=["status", "nothing", "send"],
+    ids=["status", "send"],
 )
-def test_what_else_is_shown(show: Show, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    show()
+def test_what_else_is_shown(describe: Describe, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    show(describe(), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert not [part for part in parts if part not in shown]
 

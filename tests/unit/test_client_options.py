@@ -2,7 +2,8 @@
 
 import pytest
 
-from batchledger.adapters.kafka.client_options import check_connection_options, to_spark_options
+from batchledger.adapters.kafka.spark_options import to_spark_options
+from batchledger.config.kafka_options import check_connection_options
 from batchledger.model.errors import ConfigurationError
 
 PLAIN = {"bootstrap.servers": "a:9092"}

@@ -1,13 +1,19 @@
 """What the command line prints is whole on a narrow terminal too."""
 
 import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from batchledger.adapters.postgres.ledger.history import RangeRecord
-from batchledger.interfaces.cli.display.batches import balance_table, show_plan, show_verification
+from batchledger.interfaces.cli.display.batches import balance_table, describe_plan, describe_verification
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import DeliveryMode, HeldRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -17,6 +23,7 @@ from batchledger.monitoring.health import Threats
 from batchledger.planning.batch_size import BatchSize
 from batchledger.planning.live import Plan
 from batchledger.proof.verification import Verification
+from tests.conftest import ROOT
 
 EVERY_LINE = RangeRecord("orders", 0, 2749, 2_852_765, 2_745_010, 10, 100_000, 1, 2, 13, 12, 1, 3, 4_977, 0)
 FEW_LINES = RangeRecord("orders", 0, 2749, 2_752_759, 2_745_010, 0, 5_000, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -48,7 +55,7 @@ def test_plan_says_which_size_was_chosen_and_why_where_there_is_a_target(
     capsys: pytest.CaptureFixture[str], size: BatchSize | None, said: str
 ) -> None:
     plan = Plan((OffsetRange(TopicPartition("orders", 0), 0, 20_000),), 7, size=size)
-    show_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC), as_json=False)
+    show(describe_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC)), as_json=False)
     _, _, after = " ".join(capsys.readouterr().out.split()).partition("7 more stay for later batches.")
     assert after.removeprefix(" Size: ") == said
 
@@ -59,11 +66,11 @@ def test_plan_says_what_readers_of_a_topic_would_see_once_more_and_of_a_table_wh
     held = HeldRange(3, OffsetRange(TopicPartition("orders", 0), 0, 7))
     plan, calm, now = Plan((held.range,), 0), Threats(7, (), None, None), datetime.now(UTC)
     once_more = describe_once_more([held])
-    show_plan("orders", plan, calm, now, as_json=False, replaced=[ReplacedRows(held, 0)], once_more=once_more)
+    show(describe_plan("orders", plan, calm, now, replaced=[ReplacedRows(held, 0)], once_more=once_more), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert "A topic replaces nothing: its readers would see once more what was produced of 7 offsets." in shown
     assert "would replace" not in shown
-    show_plan("orders", plan, calm, now, as_json=False, replaced=[ReplacedRows(held, 7)])
+    show(describe_plan("orders", plan, calm, now, replaced=[ReplacedRows(held, 7)]), as_json=False)
     assert "Rows that it would replace" in capsys.readouterr().out
 
 
@@ -72,18 +79,69 @@ def test_proof_of_a_topic_tells_of_what_was_published_again_only_where_something
 ) -> None:
     for taken_over, said in ((0, ""), (5, "; 5 offsets were published again")):
         proved = Verification("orders", SinkMode.PRODUCE, 1, 1, 5, 5, 0, 0, (), taken_over=taken_over)
-        show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=False)
+        show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
         shown = " ".join(capsys.readouterr().out.split())
         assert f"the topic holds what the ledger says{said}" in shown
         assert ("again" in shown) == bool(said)
-        show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=True)
+        show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=True)
         assert "taken_over" not in capsys.readouterr().out
 
 
 def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
     proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 3, 0, 0, ())
-    show_verification(proved, DeliveryMode.EXACTLY_ONCE, as_json=False)
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
     shown = capsys.readouterr().out
     assert all(
         promise in shown for promise in ("(I1)", "(I2)", "(I7)", "(I8)", "the target holds what the ledger says")
     )
+
+
+def test_scripts_get_one_document_and_people_its_parts_without_those_that_are_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    orders_0 = OffsetRange(TopicPartition("orders", 0), 1, 5)
+    address = "http://localhost:8080/pipelines"
+    shown = Shown({"range": orders_0}, ["[bold]first[/] [x", None, Text(address, no_wrap=True)])
+    show(shown, as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["first [x", address]
+    document = {"range": {"topic": "orders", "partition": 0, "start": 1, "until": 5}}
+    show(shown, as_json=True)
+    assert json.loads(capsys.readouterr().out) == document
+    show(iter([shown, shown]), as_json=True)
+    assert json.loads(capsys.readouterr().out) == [document, document]
+
+
+def test_people_see_each_of_several_before_the_next_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = []
+
+    def make() -> Iterator[Shown]:
+        for text in ("first", "second"):
+            seen.append(capsys.readouterr().out)
+            yield Shown(text, [text])
+
+    show(make(), as_json=False)
+    assert seen == ["", "first\n"]
+
+
+def test_only_one_place_chooses_between_text_and_json() -> None:
+    """Elsewhere people are told something more: which services there are, before their pipelines are asked."""
+    files = {path: path.read_text() for path in (ROOT / "include" / "batchledger").rglob("*.py")}
+    assert [(path.name, text.count("if as_json")) for path, text in files.items() if "if as_json" in text] == [
+        ("printing.py", 1)
+    ]
+
+
+def test_list_of_commands_imports_nothing_that_takes_long() -> None:
+    heavy = (
+        "airflow",
+        "confluent_kafka",
+        "great_expectations",
+        "psycopg",
+        "pyarrow",
+        "pydantic",
+        "pyspark",
+        "sqlalchemy",
+    )
+    code = f"import sys, batchledger.cli; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
+    subprocess.run([sys.executable, "-c", code], check=True)

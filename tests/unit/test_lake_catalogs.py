@@ -11,6 +11,7 @@ from sqlalchemy.exc import DataError, OperationalError
 from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
 from batchledger.adapters.iceberg.files import without_login
 from batchledger.adapters.iceberg.table import IcebergTable
+from batchledger.adapters.postgres.database import session_options
 from batchledger.config.connections import Connection, lake_catalog
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 
@@ -19,6 +20,10 @@ SPARK = "org.apache.iceberg.spark.SparkCatalog"
 
 def iceberg(**fields: Any) -> Connection:
     return Connection("lake", "iceberg", **fields)
+
+
+def read(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
+    return lake_catalog(connection, session_options())
 
 
 @pytest.mark.parametrize(
@@ -34,31 +39,31 @@ def test_address_of_a_rest_catalog_is_made_of_the_fields_unless_the_extra_has_it
     fields: dict[str, Any], uri: str
 ) -> None:
     extra = {"type": "rest", **fields.pop("extra", {})}
-    assert lake_catalog(iceberg(extra=extra, **fields))[1]["uri"] == uri
+    assert read(iceberg(extra=extra, **fields))[1]["uri"] == uri
 
 
 def test_login_and_password_are_the_credential_of_a_rest_catalog() -> None:
     connection = iceberg(host="catalog", login="ana", password="s3cret", extra={"type": "rest"})  # noqa: S106
-    assert lake_catalog(connection)[1]["credential"] == "ana:s3cret"
+    assert read(connection)[1]["credential"] == "ana:s3cret"
 
 
 @pytest.mark.parametrize("kind", ["rest", "hive"])
 def test_catalog_without_an_address_is_refused(kind: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no address of a .*: a host, or uri") as refused:
-        lake_catalog(iceberg(extra={"type": kind}))
+        read(iceberg(extra={"type": kind}))
     assert refused.value.subject == "lake"
 
 
 def test_password_in_the_address_of_a_catalog_is_refused_and_not_told() -> None:
     with pytest.raises(ConfigurationError, match="give it as login and password") as raised:
-        lake_catalog(iceberg(host="https://ana:s3cret@catalog", extra={"type": "rest"}))
+        read(iceberg(host="https://ana:s3cret@catalog", extra={"type": "rest"}))
     assert "s3cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["auth", "ssl"])
 def test_property_that_would_not_be_passed_on_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"has {name} in its extra, which") as refused:
-        lake_catalog(iceberg(host="catalog", extra={"type": "rest", name: {"type": "basic"}}))
+        read(iceberg(host="catalog", extra={"type": "rest", name: {"type": "basic"}}))
     assert refused.value.subject == "lake"
 
 
@@ -68,7 +73,7 @@ def test_library_that_a_catalog_needs_is_named_where_it_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, f"pyiceberg.catalog.{kind}", raising=False)
-    catalog = LakeCatalog(*lake_catalog(iceberg(host="metastore", extra={"type": kind})))
+    catalog = LakeCatalog(*read(iceberg(host="metastore", extra={"type": kind})))
     with pytest.raises(ConfigurationError, match=rf"pip install 'pyiceberg\[{kind}\]'") as refused:
         IcebergTable(catalog, ("shop", "orders")).identify()
     assert refused.value.subject == "lake"
@@ -82,7 +87,7 @@ def test_library_that_a_catalog_needs_is_named_where_it_is_not_installed(
 def test_waits_for_a_catalog_in_postgresql_are_bounded_unless_its_address_says_otherwise(
     fields: dict[str, Any],
 ) -> None:
-    address = make_url(lake_catalog(iceberg(**fields))[1]["uri"])
+    address = make_url(read(iceberg(**fields))[1]["uri"])
     assert address.query["connect_timeout"] == "10"
     assert address.query["tcp_user_timeout"] == "25000"
     assert "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s" in str(address.query["options"])
@@ -90,23 +95,23 @@ def test_waits_for_a_catalog_in_postgresql_are_bounded_unless_its_address_says_o
 
 def test_bound_in_the_address_of_a_catalog_stays() -> None:
     uri = "postgresql+psycopg://db/catalog?options=-c+lock_timeout%3D5s"
-    assert make_url(lake_catalog(iceberg(extra={"uri": uri}))[1]["uri"]).query["options"] == "-c lock_timeout=5s"
+    assert make_url(read(iceberg(extra={"uri": uri}))[1]["uri"]).query["options"] == "-c lock_timeout=5s"
 
 
 def test_catalog_in_another_database_gets_no_option_of_postgresql() -> None:
-    assert lake_catalog(iceberg(extra={"uri": "sqlite:////lake.db"}))[1]["uri"] == "sqlite:////lake.db"
+    assert read(iceberg(extra={"uri": "sqlite:////lake.db"}))[1]["uri"] == "sqlite:////lake.db"
 
 
 def test_address_of_a_database_that_is_none_is_refused_and_not_told() -> None:
     with pytest.raises(ConfigurationError, match="no address of a database as uri") as raised:
-        lake_catalog(iceberg(extra={"uri": "ana:s3cret@db"}))
+        read(iceberg(extra={"uri": "ana:s3cret@db"}))
     assert raised.value.subject == "lake"
     assert "s3cret" not in str(raised.value)
 
 
 def settings_of(**connection: Any) -> dict[str, str]:
     """What Spark is told of a connection ``lake``."""
-    return spark_settings(LakeCatalog(*lake_catalog(Connection("lake", "iceberg", **connection))))
+    return spark_settings(LakeCatalog(*read(Connection("lake", "iceberg", **connection))))
 
 
 def test_catalog_in_a_database_is_a_jdbc_catalog_in_spark_with_the_same_login() -> None:
@@ -148,13 +153,13 @@ def test_other_catalogs_keep_their_properties_and_what_differs_in_spark_the_extr
 
 def test_what_is_meant_for_spark_is_not_told_to_pyiceberg() -> None:
     extra = {"type": "glue", "spark": {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}}
-    name, properties, spark = lake_catalog(Connection("lake", "iceberg", extra=extra))
+    name, properties, spark = read(Connection("lake", "iceberg", extra=extra))
     assert (name, properties, spark) == ("lake", {"type": "glue"}, extra["spark"])
 
 
 def test_spark_in_the_extra_that_is_no_object_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="an object with properties of Spark's") as refused:
-        lake_catalog(Connection("lake", "iceberg", extra={"spark": "s3.endpoint=x"}))
+        read(Connection("lake", "iceberg", extra={"spark": "s3.endpoint=x"}))
     assert refused.value.subject == "lake"
 
 

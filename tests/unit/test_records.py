@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from batchledger.interfaces.cli.display.records import show_records
+from batchledger.interfaces.cli.commands.records import describe_records
+from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import PartitionLog
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.lookup import FoundRecords, Record, combine_records, find_reach
@@ -63,7 +64,7 @@ def test_first_records_are_shown_and_nothing_is_said_of_what_lies_behind_them() 
 
 def test_shown_bytes_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     wild = Record(ORDERS_0, 1, None, b"\x1b[31m", b"\x07{}", (("tr\x1bace", b"\x00"),), "not decodable")
-    show_records("orders", FoundRecords((wild,)), as_json=False)
+    show(describe_records("orders", FoundRecords((wild,))), as_json=False)
     printed = capsys.readouterr().out
     assert not set(printed) & {"\x1b", "\x07", "\x00"}
     assert "orders[0]@1" in printed
@@ -72,7 +73,7 @@ def test_shown_bytes_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str
 
 def test_records_for_scripts_have_everything(capsys: pytest.CaptureFixture[str]) -> None:
     gone = (OffsetRange(ORDERS_0, 0, 1),)
-    show_records("orders", FoundRecords((record(1, error="bad"),), expired=gone), as_json=True)
+    show(describe_records("orders", FoundRecords((record(1, error="bad"),), expired=gone)), as_json=True)
     document = json.loads(capsys.readouterr().out)
     (shown,) = document["records"]
     assert (shown["topic"], shown["partition"], shown["offset"]) == ("orders", 0, 1)
@@ -83,7 +84,7 @@ def test_records_for_scripts_have_everything(capsys: pytest.CaptureFixture[str])
 
 def test_offsets_without_a_record_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     found = FoundRecords((), (OffsetRange(ORDERS_0, 0, 1),), (OffsetRange(ORDERS_0, 9, 10),), (), is_cut=False)
-    show_records("orders", found, as_json=False)
+    show(describe_records("orders", found), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Kafka holds no more: orders[0] 0..1",
         "not readable yet: orders[0] 9..10",

@@ -13,10 +13,11 @@ from batchledger.adapters.postgres.ledger.history import (
     QuarantineList,
     ReplacementRecord,
 )
-from batchledger.interfaces.cli.display.batches import show_batch, show_batches
-from batchledger.interfaces.cli.display.quarantine import show_quarantine
-from batchledger.interfaces.cli.display.replays import show_dry_run, show_replayed
-from batchledger.interfaces.cli.printing import escape
+from batchledger.interfaces.cli.commands.quarantine import describe_quarantine
+from batchledger.interfaces.cli.commands.replays import describe_dry_run, describe_replayed
+from batchledger.interfaces.cli.display.batches import describe_batch, describe_batches
+from batchledger.interfaces.cli.printing import show
+from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
 from batchledger.model.checks import CheckResult, Outcome
@@ -53,12 +54,12 @@ def test_list_of_batches_tells_lanes_and_who_asked_where_there_are_replays(
 ) -> None:
     live, replay = summary(12, Lane.LIVE), summary(13, Lane.REPLAY)
     asked = DecisionRecord(1, "replay", "orders", 13, "ana@host", "it was wrong", NOW)
-    show_batches("orders", [summary(14, Lane.REPLAY, is_dry_run=True), replay, live], [asked], as_json=False)
+    show(describe_batches("orders", [summary(14, Lane.REPLAY, is_dry_run=True), replay, live], [asked]), as_json=False)
     text = shown(capsys)
     assert "14 dry run discarded" in text
     assert "13 replay" in text
     assert "replay 13 ana@host it was wrong" in text
-    show_batches("orders", [live], [], as_json=False)
+    show(describe_batches("orders", [live], []), as_json=False)
     assert "lane" not in shown(capsys)
 
 
@@ -70,26 +71,26 @@ def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
     replaced = (ReplacedRows(HeldRange(3, MIDDLE), 9),)
     objections = (CheckResult("it_fails", Outcome.FAILED, "because"),)
     found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, objections)
-    show_dry_run(found, HISTORY, as_json=False)
+    show(describe_dry_run(found, HISTORY), as_json=False)
     of_the_command = shown(capsys)
     kept = replace(HISTORY, dry_run=summarise_dry_run(found))
-    show_batch(kept, as_json=False)
+    show(describe_batch(kept), as_json=False)
     for text in (of_the_command, shown(capsys)):
         assert "1 added, 2 removed, 3 changed, 4 unchanged" in text
         assert "orders[0]@5 column_0, column_1" in text
         assert "default: note" in text
         assert "orders[0] 0..4" in text
         assert "It would not be published: it_fails: because" in text
-    show_dry_run(found, HISTORY, as_json=True)
+    show(describe_dry_run(found, HISTORY), as_json=True)
     said = json.loads(capsys.readouterr().out)
-    show_batch(kept, as_json=True)
+    show(describe_batch(kept), as_json=True)
     assert json.loads(capsys.readouterr().out)["dry_run"].items() <= said.items()
-    show_batch(HISTORY, as_json=True)
+    show(describe_batch(HISTORY), as_json=True)
     assert json.loads(capsys.readouterr().out)["dry_run"] is None
 
 
 def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
-    show_replayed(HISTORY, as_json=False)
+    show(describe_replayed(HISTORY), as_json=False)
     text = shown(capsys)
     assert "3 orders[0] 4..8 1,234,567 1 0" in text
     assert "Replaced" in text
@@ -97,21 +98,21 @@ def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureF
 
 def test_replay_into_a_topic_is_never_said_to_replace(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
     held = (ReplacedRows(HeldRange(3, MIDDLE), 0),)
-    show_dry_run(DryRun(BATCH, (), held, Comparison(repeated=4), ()), HISTORY, as_json=False)
+    show(describe_dry_run(DryRun(BATCH, (), held, Comparison(repeated=4), ()), HISTORY), as_json=False)
     assert shown(capsys).endswith("A topic replaces nothing: 4 records would be produced once more.")
-    show_dry_run(DryRun(BATCH, (), held, None, ()), HISTORY, as_json=False)
+    show(describe_dry_run(DryRun(BATCH, (), held, None, ()), HISTORY), as_json=False)
     assert "eplaced" not in shown(capsys)
     taken = ReplacementRecord(14, 3, "orders", 0, 4, 8, 0, 0, 0)
     again = replace(HISTORY, replaced=(taken,))
     before = replace(HISTORY, batch=replace(BATCH, batch_id=3), replaced=(), replaced_by=(taken,))
-    show_replayed(again, as_json=False)
+    show(describe_replayed(again), as_json=False)
     of_the_command = shown(capsys)
-    show_batch(again, as_json=False)
+    show(describe_batch(again), as_json=False)
     for text in (of_the_command, shown(capsys)):
         assert "Published again batch range" in text
         assert text.endswith("3 orders[0] 4..8")
         assert "eplaced" not in text
-    show_batch(before, as_json=False)
+    show(describe_batch(before), as_json=False)
     assert shown(capsys).endswith("14 orders[0] 4..8")
 
 
@@ -128,14 +129,14 @@ def test_payload_is_shown_only_when_asked_for_and_cannot_command_a_terminal(
 ) -> None:
     line = QuarantineLine("orders", 0, 5, None, "does not decode " * 6, 3, NOW, None, b"\x1b[31m[bold]secret")
     found = QuarantineList([line], 1_000)
-    show_quarantine("orders", found, show_payload=False, as_json=False)
+    show(describe_quarantine("orders", found, show_payload=False), as_json=False)
     text = shown(capsys)
     assert "secret" not in text
     assert "orders[0]@5 3 11-21 10:00 17" in text
     assert "1 of 1,000" in text
-    show_quarantine("orders", found, show_payload=False, as_json=True)
+    show(describe_quarantine("orders", found, show_payload=False), as_json=True)
     assert "secret" not in capsys.readouterr().out
-    show_quarantine("orders", found, show_payload=True, as_json=False)
+    show(describe_quarantine("orders", found, show_payload=True), as_json=False)
     assert r"\x1b[31m[bold]secret" in shown(capsys)
     assert escape("é\x9b".encode()) == r"\xc3\xa9\xc2\x9b"
     assert escape(None) == "(no value)"

@@ -51,7 +51,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> dict[str, LedgerAudit | ServiceUn
         monkeypatch.setattr("batchledger.config.pipeline_file.load_pipeline", lambda name: SimpleNamespace(name=name))
         monkeypatch.setattr(module, "load_pipeline", lambda name: SimpleNamespace(name=name), raising=False)
     names = lambda: [SimpleNamespace(stem=name) for name in found]  # noqa: E731
-    monkeypatch.setattr(upkeep_commands, "find_pipeline_files", names)
+    monkeypatch.setattr("batchledger.config.pipeline_file.find_pipeline_files", names)
     monkeypatch.setattr(upkeep, "audit_and_tell", audit)
     return found
 

@@ -16,8 +16,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from batchledger.adapters.kafka.client_options import check_connection_options
-from batchledger.adapters.postgres.database import KEEPALIVES, session_options
+from batchledger.config.kafka_options import check_connection_options
 from batchledger.model.errors import ConfigurationError, ConnectionMissingError
 
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
@@ -25,6 +24,14 @@ LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_defa
 
 SPARK_TYPES = ("spark-connect", "spark")
 ALERT_TYPES = ("apprise", "smtp", "http")
+_KEEPALIVES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""How long libpq waits for a server that does not answer; the last one in milliseconds."""
 _SECTION_BY_TYPE = {"iceberg": "Into an Iceberg table", **dict.fromkeys(ALERT_TYPES, "Alerts")}
 _OTHER_SECTION = "Connections"
 _PREFIX = "AIRFLOW_CONN_"
@@ -130,19 +137,20 @@ def postgres_dsn(connection: Connection) -> str:
         "user": connection.login,
         "password": connection.password,
         "dbname": connection.schema,
-        **KEEPALIVES,
+        **_KEEPALIVES,
         **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
 
 
-def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
+def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
 
     The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
     ``warehouse``, those of object stores. Where the catalog is, and who logs in there, the connection's fields say. The
     catalog has the name of the connection, unless ``catalog`` in the extra says another one; ``spark`` there is an
-    object with the properties of Spark's catalog that are not the same.
+    object with the properties of Spark's catalog that are not the same. ``session`` are libpq's ``options`` of the
+    sessions of a catalog in a PostgreSQL.
     """
     _require_type(connection, "iceberg")
     spark = connection.extra.get("spark", {})
@@ -156,7 +164,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
     name = properties.pop("catalog", connection.connection_id)
     match properties.setdefault("type", "sql"):
         case "sql":
-            properties["uri"] = _database_address(connection, properties.get("uri"))
+            properties["uri"] = _database_address(connection, properties.get("uri"), session)
         case "rest":
             properties |= _rest_properties(connection, properties)
         case "hive":
@@ -174,7 +182,7 @@ def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str,
     return name, properties, {name: str(value) for name, value in spark.items()}
 
 
-def _database_address(connection: Connection, uri: str | None) -> str:
+def _database_address(connection: Connection, uri: str | None, session: str) -> str:
     """Return where a catalog in a database is, with the password; waits for a PostgreSQL end as those of the ledger do.
 
     Otherwise a process that is paused between its UPDATE and its COMMIT would hold every batch of its table.
@@ -186,7 +194,7 @@ def _database_address(connection: Connection, uri: str | None) -> str:
         # What it says may hold the password.
         raise _wrong_catalog(connection, "no address of a database as uri in its extra") from None
     if address.get_backend_name() == "postgresql":
-        bounds = {name: str(value) for name, value in KEEPALIVES.items()} | {"options": session_options()}
+        bounds = {name: str(value) for name, value in _KEEPALIVES.items()} | {"options": session}
         address = address.update_query_dict({**bounds, **address.query})
     return address.render_as_string(hide_password=False)
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from batchledger.adapters.kafka.client_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.config.kafka_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import HolePolicy
 from batchledger.model.checks import Severity

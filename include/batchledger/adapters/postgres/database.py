@@ -43,16 +43,6 @@ _SESSION = {
     # A process that is paused inside a transaction would hold the pipeline's lock until it wakes up.
     "idle_in_transaction_session_timeout": "60s",
 }
-KEEPALIVES = {
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
-"""How long libpq waits for a server that does not answer; the last one in milliseconds."""
-
-
 STAGING_SCHEMA = "batchledger_staging"
 WRITERS_LEAVE_WITHIN = "2s"
 

@@ -13,11 +13,14 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Window
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from batchledger.config.pipeline_file import PipelineConfig
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
+MaybeName = Annotated[
+    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
+]
+BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
+Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -28,18 +31,11 @@ def load_pipeline(name: str) -> "PipelineConfig":
     return load_pipeline(name)
 
 
-def find_pipeline_files() -> "list[Path]":
-    """Return the pipeline files, as above."""
-    from batchledger.config.pipeline_file import find_pipeline_files
+def find_ledger(connection: str) -> str:
+    """Return the connection string of the ledger behind an Airflow connection."""
+    from batchledger.config.connections import load_connection, postgres_dsn
 
-    return find_pipeline_files()
-
-
-def read_pipeline_file(path: "Path") -> "PipelineConfig":
-    """Return the pipeline of a file, as above."""
-    from batchledger.config.pipeline_file import read_pipeline_file
-
-    return read_pipeline_file(path)
+    return postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
 
 
 def run_name() -> str:

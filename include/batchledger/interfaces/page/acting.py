@@ -20,8 +20,6 @@ from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.history import BatchHistory, list_quarantine, load_batch_history
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.interfaces.cli.display.decisions import list_changes
-from batchledger.interfaces.cli.printing import as_sentence
 from batchledger.interfaces.page import airflow_runs, approval
 from batchledger.interfaces.page.access import may_act
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
@@ -30,6 +28,7 @@ from batchledger.interfaces.page.forms import Fields, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
+from batchledger.interfaces.wording import as_sentence, list_changes
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import AtOnce, Retake
 from batchledger.lifecycle.plans import require_possible

@@ -18,7 +18,6 @@ from pydantic import BeforeValidator, Field
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
-from batchledger.interfaces.cli.display.decisions import summarise_changes
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import may_act
 from batchledger.interfaces.page.airflow_state import find_switched_off
@@ -35,6 +34,7 @@ from batchledger.interfaces.page.pipeline_view import (
 )
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.ribbon import draw_bars
+from batchledger.interfaces.wording import summarise_changes
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import ServiceUnavailableError, UnknownBatchError, UnknownPipelineError

@@ -11,9 +11,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
-from batchledger.interfaces.cli.printing import escape
 from batchledger.interfaces.escaping import escaping_templates
 from batchledger.interfaces.page.ribbon import COLUMNS
+from batchledger.interfaces.wording import escape
 from batchledger.model.records.comparison import describe_replaced
 from batchledger.monitoring.health import describe_duration
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline
-from batchledger.interfaces.cli.printing import new_table, print_json, print_out, standard_error
+from batchledger.interfaces.cli.printing import Shown, new_table, pick, show, standard_error
 from batchledger.local.samples.guarantee import RECORDS_PER_TRANSACTION, Guarantee, Transactions
 
 if TYPE_CHECKING:
@@ -40,34 +40,26 @@ def produce(
     transactions = Transactions(records_per_transaction or RECORDS_PER_TRANSACTION, abort_every)
     order = SampleOrder(records, partitions, guarantee, transactions)
     produced = produce_samples(load_pipeline(pipeline), order, standard_error)
-    show_produced(produced, as_json)
+    show(describe_produced(produced), as_json)
     if not produced.is_complete:
         raise typer.Exit(1)
 
 
-def show_produced(produced: "Produced", as_json: bool) -> None:
-    """Say what was written to a topic, what the producer knows of it, and what its guarantee means."""
+def describe_produced(produced: "Produced") -> Shown:
+    """Show what was written to a topic, what the producer knows of it, and what its guarantee means."""
     known = dataclasses.asdict(produced.deliveries)
-    if as_json:
-        print_json(
-            {
-                "topic": produced.topic,
-                "already_there": produced.already_there,
-                **known,
-                "guarantee": produced.guarantee,
-                "offsets_gained": produced.gained,
-                "explanation": produced.guarantee.explanation,
-            }
-        )
-        return
+    document = {
+        **pick(produced, "topic", "already_there"),
+        **known,
+        "guarantee": produced.guarantee,
+        "offsets_gained": produced.gained,
+        "explanation": produced.guarantee.explanation,
+    }
+    topic, before = produced.topic, produced.already_there
     if known["sent"] == 0:
-        print_out(f"Topic {produced.topic} already holds all {produced.already_there:,} records; nothing was written.")
-        return
-    print_out(
-        f"Sent {known['sent']:,} records to topic {produced.topic}, which had {produced.already_there:,} offsets."
-    )
+        return Shown(document, [f"Topic {topic} already holds all {before:,} records; nothing was written."])
     told = {name: count for name, count in known.items() if count is not None}
     table = new_table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
     table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
-    print_out(table)
-    print_out(produced.guarantee.explanation)
+    sent = f"Sent {known['sent']:,} records to topic {topic}, which had {before:,} offsets."
+    return Shown(document, [sent, table, produced.guarantee.explanation])

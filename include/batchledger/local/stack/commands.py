@@ -1,17 +1,17 @@
 """``batchledger up``, ``down`` and ``status``: the local services on the command line."""
 
 import dataclasses
-import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.local.stack.home import Home, Ports
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from batchledger.local.stack.status import StackStatus
 
 _COLOUR = {"running": "green", "silent": "yellow", "stopped": "red"}
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def up(as_json: AsJson = False) -> None:
@@ -35,11 +33,9 @@ def up(as_json: AsJson = False) -> None:
     with _show_progress() as progress:
         local_stack.up(home, ports, migrate=migrate, progress=progress)
     found = look_at_stack(home, ports)
-    if as_json:
-        _print_json(dataclasses.asdict(found))
-        return
-    show(found)
-    Console(stderr=True).print(f"ready after {time.monotonic() - started:.1f} s")
+    show(describe(found), as_json)
+    if not as_json:
+        Console(stderr=True).print(f"ready after {time.monotonic() - started:.1f} s")
 
 
 def down(as_json: AsJson = False) -> None:
@@ -48,24 +44,34 @@ def down(as_json: AsJson = False) -> None:
 
     with Console(stderr=True).status("ending the local services"):
         ended = local_stack.down(Home.of_project())
-    if as_json:
-        _print_json({"ended": ended})
-    else:
-        Console().print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+    show(Shown({"ended": ended}, [f"ended: {', '.join(ended)}" if ended else "nothing was running"]), as_json)
 
 
-def look() -> "StackStatus":
+def look() -> Shown:
     """Look at the local services of this project."""
     from batchledger.local.stack.status import look_at_stack
 
     home = Home.of_project()
-    return look_at_stack(home, Ports.choose(home))
+    return describe(look_at_stack(home, Ports.choose(home)))
 
 
-def show(found: "StackStatus") -> None:
-    """Print the services, where to reach them and what they take."""
-    _print_table(found)
-    _print_addresses(found)
+def describe(found: "StackStatus") -> Shown:
+    """Show the services, where to reach them and what they take."""
+    table = Table("service", "state", "pid", "port", "memory")
+    for one in found.services:
+        memory = f"{one.memory_bytes / 2**20:.0f} MiB" if one.processes else ""
+        state = f"[{_COLOUR[one.state]}]{one.state}[/]"
+        table.add_row(one.name, state, str(one.pid or ""), str(one.port or ""), memory)
+    table.add_section()
+    table.add_row("", "", "", "", f"{sum(one.memory_bytes for one in found.services) / 2**20:.0f} MiB")
+    address_by_name = {
+        "Kafka": found.kafka["bootstrap_servers"],
+        "warehouse": found.warehouse["dsn"],
+        "Spark Connect": found.spark["remote"],
+        "Airflow": f"{found.airflow['url']} as {found.airflow['user']}, password in {found.airflow['password_file']}",
+    }
+    addresses = [Text(f"{name:<14} {address}", no_wrap=True) for name, address in address_by_name.items()]
+    return Shown(dataclasses.asdict(found), [table, *addresses])
 
 
 @contextmanager
@@ -86,30 +92,3 @@ def _show_progress() -> "Iterator[Progress]":
             line.update(f"starting {', '.join(started)}")
 
         yield progress
-
-
-def _print_json(document: object) -> None:
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-
-
-def _print_table(found: "StackStatus") -> None:
-    table = Table("service", "state", "pid", "port", "memory")
-    for one in found.services:
-        memory = f"{one.memory_bytes / 2**20:.0f} MiB" if one.processes else ""
-        state = f"[{_COLOUR[one.state]}]{one.state}[/]"
-        table.add_row(one.name, state, str(one.pid or ""), str(one.port or ""), memory)
-    total_bytes = sum(one.memory_bytes for one in found.services)
-    table.add_section()
-    table.add_row("", "", "", "", f"{total_bytes / 2**20:.0f} MiB")
-    Console().print(table)
-
-
-def _print_addresses(found: "StackStatus") -> None:
-    address_by_name = {
-        "Kafka": found.kafka["bootstrap_servers"],
-        "warehouse": found.warehouse["dsn"],
-        "Spark Connect": found.spark["remote"],
-        "Airflow": f"{found.airflow['url']} as {found.airflow['user']}, password in {found.airflow['password_file']}",
-    }
-    for name, address in address_by_name.items():
-        Console(soft_wrap=True, highlight=False).print(f"{name:<14} {address}")

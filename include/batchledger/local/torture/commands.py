@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from batchledger.interfaces.cli.command_line import AsJson
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.local.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MODES, Protection, SinkKind
 
 
@@ -33,7 +36,7 @@ def torture(
         typer.Option(help="Take a protection out of exactly_once, to see that the checker has teeth."),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Kill, pause and cut off real services at random, then compare log and target; 1 when a promise is broken."""
     from batchledger.local.torture.report import explanations, verdict_table
@@ -50,15 +53,11 @@ def torture(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     modes = MODES if mode is ModeChoice.ALL else (mode.value,)
     found = run_torture(rounds, modes, seed, console, without=without, sink=sink)
-    document = json.dumps(found.as_document(), indent=2) + "\n"
+    document = found.as_document()
     if report is not None:
-        report.write_text(document)
-    if as_json:
-        sys.stdout.write(document)
-    else:
-        Console().print(verdict_table(found))
-        for line in explanations(found):
-            Console(soft_wrap=True, highlight=False, markup=False).print(line)
+        report.write_text(json.dumps(document, indent=2) + "\n")
+    lines = [Text(line, no_wrap=True) for line in explanations(found)]
+    show(Shown(document, [verdict_table(found), *lines]), as_json)
     if not found.keeps_promises:
         raise typer.Exit(1)
 

@@ -1,1 +1,1 @@
-"""The commands: each reads what a person wrote, asks for it to be done, and has the result printed."""
+"""The commands: each reads what a person wrote, asks for it to be done, and shows the result."""

@@ -1,13 +1,14 @@
 """Adopting targets that were restored, on the command line: one pipeline's, or all pipelines' of the folder."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline, read_pipeline_file
+from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, give
-from batchledger.interfaces.cli.display.decisions import decided_as_json, show_decided
-from batchledger.interfaces.cli.printing import print_json, standard_error
+from batchledger.interfaces.cli.display.decisions import describe_decided
+from batchledger.interfaces.cli.printing import Shown, show, standard_error
 from batchledger.lifecycle.orders import AdoptTarget
 from batchledger.model.batch import Decided, DecisionKind
 from batchledger.model.errors import BatchledgerError
@@ -32,31 +33,28 @@ def adopt_target(
         raise typer.BadParameter("name one pipeline, or --all")
     if pipeline is not None:
         decided = _adopt(load_pipeline(pipeline), reason, dry_run)
-        show_decided(pipeline, DecisionKind.ADOPT_TARGET, decided, dry_run=dry_run, as_json=as_json)
+        show(describe_decided(pipeline, DecisionKind.ADOPT_TARGET, decided, dry_run=dry_run), as_json)
         return
-    code = _adopt_all(reason, dry_run, as_json)
-    if code:
-        raise typer.Exit(code)
+    errors: list[BatchledgerError] = []
+    show(_adopt_all(reason, dry_run, errors), as_json)
+    if errors:
+        raise typer.Exit(max(each.exit_code for each in errors))
 
 
-def _adopt_all(reason: str, dry_run: bool, as_json: bool) -> int:
-    """Adopt every target that can be adopted; return the exit code."""
-    kind, shown, errors = DecisionKind.ADOPT_TARGET, list[dict[str, Any]](), list[BatchledgerError]()
+def _adopt_all(reason: str, dry_run: bool, errors: list[BatchledgerError]) -> Iterator[Shown]:
+    """Adopt every target that can be adopted, and add to ``errors`` why the others cannot."""
+    from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
+
     for path in find_pipeline_files():
         try:
             config = read_pipeline_file(path)
             decided = _adopt(config, reason, dry_run)
         except BatchledgerError as error:
             errors.append(error)
-            shown.append({"pipeline": path.stem, "kind": kind, "error": str(error)})
             standard_error.print(f"{path.stem}: {error}", markup=False, highlight=False, soft_wrap=True)
-            continue
-        shown.append(decided_as_json(config.name, kind, decided, dry_run=dry_run))
-        if not as_json:
-            show_decided(config.name, kind, decided, dry_run=dry_run, as_json=False)
-    if as_json:
-        print_json(shown)
-    return max((each.exit_code for each in errors), default=0)
+            yield Shown({"pipeline": path.stem, "kind": DecisionKind.ADOPT_TARGET, "error": str(error)})
+        else:
+            yield describe_decided(config.name, DecisionKind.ADOPT_TARGET, decided, dry_run=dry_run)
 
 
 def _adopt(config: "PipelineConfig", reason: str, dry_run: bool) -> Decided:

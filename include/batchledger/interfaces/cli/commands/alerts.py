@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from batchledger.interfaces.cli.command_line import AsJson, find_pipeline_files, load_pipeline, read_pipeline_file
-from batchledger.interfaces.cli.display import alerts as alert_display
-from batchledger.interfaces.cli.printing import print_json, print_out
+from batchledger.interfaces.cli.command_line import AsJson, MaybeName, load_pipeline
+from batchledger.interfaces.cli.display.alerts import describe_alert, describe_failures, describe_told
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Visited = TypeVar("Visited")
-
-MaybeName = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
-]
 
 
 class _ListByDefault(TyperGroup):
@@ -49,7 +45,9 @@ def list_incidents(
     from batchledger.wiring import ledger_dsn
 
     found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
-    alert_display.show_alerts(found, failures, as_json)
+    alerts = [describe_alert(alert) for of_pipeline in found.values() for alert in of_pipeline]
+    nothing = Shown([], ["No incident has been found."])
+    show([*alerts, *describe_failures(failures, "looked at")] or nothing, as_json)
     raise typer.Exit(1 if failures else 0)
 
 
@@ -63,7 +61,7 @@ def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     from batchledger.wiring import build_alerting, build_platform
 
     told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)))
-    alert_display.show_told(told, failures, as_json)
+    show(describe_told(told, failures), as_json)
     raise typer.Exit(1 if failures else 0)
 
 
@@ -77,10 +75,8 @@ def send_trial(
     from batchledger.wiring import open_channel
 
     try_channel(open_channel, connection)
-    if as_json:
-        print_json({"connection": connection, "delivered": True})
-    else:
-        print_out(f"A trial message was delivered through {connection}.")
+    delivered = f"A trial message was delivered through {connection}."
+    show(Shown({"connection": connection, "delivered": True}, [delivered]), as_json)
 
 
 def _visit(
@@ -104,6 +100,8 @@ def _select(pipeline: str | None) -> "Iterator[PipelineConfig]":
     if pipeline is not None:
         yield load_pipeline(pipeline)
         return
+    from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
+
     for path in find_pipeline_files():
         try:
             yield read_pipeline_file(path)

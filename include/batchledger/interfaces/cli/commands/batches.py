@@ -1,14 +1,23 @@
 """The commands that take batches one after the other, and show and prove what was taken."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, run_name, user
+from batchledger.interfaces.cli.command_line import (
+    AsJson,
+    BatchId,
+    Connection,
+    Name,
+    find_ledger,
+    load_pipeline,
+    run_name,
+    user,
+)
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision
 from batchledger.model.errors import AtWorkError
@@ -20,7 +29,9 @@ def migrate(pipeline: Name, as_json: AsJson = False) -> None:
     from batchledger.wiring import ledger_dsn
 
     before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)))
-    display.show_migration(before, after, as_json)
+    moved = f"The ledger moved from migration {before or 'none'} to {after}."
+    told = f"The ledger is up to date (migration {after})." if before == after else moved
+    show(Shown({"before": before, "after": after}, [told]), as_json)
 
 
 def plan(pipeline: Name, as_json: AsJson = False) -> None:
@@ -39,7 +50,7 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
-    display.show_plan(pipeline, planned, threats, now, as_json, replaced=replaced, once_more=once_more)
+    show(display.describe_plan(pipeline, planned, threats, now, replaced=replaced, once_more=once_more), as_json)
 
 
 def run(
@@ -60,28 +71,27 @@ def run(
 
     platform, stage = build_followed(load_pipeline(pipeline))
     if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
-        display.show_published_already(known, as_json)
+        told = f"{known.label} is published already, by attempt {known.attempt} of run {known.attempt_run}."
+        show(Shown([], [told]), as_json)
         return
     if until_caught_up and batch is None:
-        _show_run(platform, list(catch_up(platform, run_name, stage)), as_json)
-        return
-    name = run_name()
-    try:
-        if batch is not None:
-            plans.retake(platform, batch, name, Decision(user(), reason))
-        done = run_batch.run_once(platform, name, batch, stage)
-    except AtWorkError as error:
-        display.show_left(error, as_json)
-        return
-    _show_run(platform, [] if done is None else [done], as_json)
+        published = list(catch_up(platform, run_name, stage))
+    else:
+        name = run_name()
+        try:
+            if batch is not None:
+                plans.retake(platform, batch, name, Decision(user(), reason))
+            done = run_batch.run_once(platform, name, batch, stage)
+        except AtWorkError as error:
+            show([display.describe_left(error)], as_json)
+            return
+        published = [] if done is None else [done]
+    shown = [display.describe_published(each, _count_quarantined(platform, each)) for each in published]
+    show(shown or Shown([], [f"{pipeline}: nothing to do."]), as_json)
 
 
-def _show_run(platform: Platform, published: Sequence[Batch], as_json: bool) -> None:
-    counted = [
-        (each, sum(balance.quarantined for balance in platform.decisions.load_balances(each.batch_id)))
-        for each in published
-    ]
-    display.show_run(platform.rules.name, counted, as_json)
+def _count_quarantined(platform: Platform, batch: Batch) -> int:
+    return sum(balance.quarantined for balance in platform.decisions.load_balances(batch.batch_id))
 
 
 def batches(
@@ -95,20 +105,14 @@ def batches(
 
     dsn = ledger_dsn(load_pipeline(pipeline))
     decisions = list_decisions(dsn, pipeline, limit)
-    display.show_batches(pipeline, list_batches(dsn, pipeline, limit), decisions, as_json)
+    show(display.describe_batches(pipeline, list_batches(dsn, pipeline, limit), decisions), as_json)
 
 
-def batch(
-    batch_id: Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")],
-    connection: Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")] = "warehouse",
-    as_json: AsJson = False,
-) -> None:
+def batch(batch_id: BatchId, connection: Connection = "warehouse", as_json: AsJson = False) -> None:
     """Show one batch: its ranges with their balance, its attempts, its checks."""
     from batchledger.adapters.postgres.ledger.history import load_batch_history
-    from batchledger.config.connections import load_connection, postgres_dsn
 
-    dsn = postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
-    display.show_batch(load_batch_history(dsn, batch_id), as_json)
+    show(display.describe_batch(load_batch_history(find_ledger(connection), batch_id)), as_json)
 
 
 def verify(pipeline: Name, as_json: AsJson = False) -> None:
@@ -117,6 +121,6 @@ def verify(pipeline: Name, as_json: AsJson = False) -> None:
 
     config = load_pipeline(pipeline)
     verification = verify_pipeline(config)
-    display.show_verification(verification, config.delivery, as_json)
+    show(display.describe_verification(verification, config.delivery), as_json)
     if not verification.holds:
         raise typer.Exit(1)

@@ -4,8 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, parse_target, user
-from batchledger.interfaces.cli.display.decisions import show_decided
+from batchledger.interfaces.cli.command_line import (
+    AsJson,
+    BatchId,
+    Connection,
+    Name,
+    find_ledger,
+    load_pipeline,
+    parse_range,
+    parse_target,
+    user,
+)
+from batchledger.interfaces.cli.display.decisions import describe_decided
+from batchledger.interfaces.cli.printing import show
 from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Pause, Resume, Skip
 from batchledger.model.batch import Decided, Decision
 from batchledger.planning.rewind import Rewind
@@ -15,8 +26,6 @@ if TYPE_CHECKING:
 
 Reason = Annotated[str, typer.Option(help="Why; recorded with your name.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
-Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]
 Ranges = Annotated[
     list[str], typer.Argument(metavar="RANGE...", help='What is given up: "orders[3] 10..25", from the position on.')
 ]
@@ -127,12 +136,10 @@ def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool)
 
 def _give(config: "PipelineConfig", order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:
     decided = give(config, order, reason, dry_run=dry_run)
-    show_decided(config.name, order.kind, decided, dry_run=dry_run, as_json=as_json)
+    show(describe_decided(config.name, order.kind, decided, dry_run=dry_run), as_json)
 
 
 def _find_pipeline(batch_id: int, connection: str) -> "PipelineConfig":
     from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-    from batchledger.config.connections import load_connection, postgres_dsn
 
-    dsn = postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
-    return load_pipeline(PostgresLedger(dsn).load_batch(batch_id).pipeline)
+    return load_pipeline(PostgresLedger(find_ledger(connection)).load_batch(batch_id).pipeline)

@@ -1,15 +1,9 @@
 """``batchledger docs``: bring the pages of batches and pipelines up to date. Works without Airflow."""
 
-from typing import Annotated
-
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
-from batchledger.interfaces.cli.printing import new_table, number, print_json, print_out
-
-MaybeName = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
-]
+from batchledger.interfaces.cli.command_line import AsJson, MaybeName, load_pipeline
+from batchledger.interfaces.cli.printing import Shown, new_table, number, show
 
 
 def docs(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
@@ -20,12 +14,10 @@ def docs(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     from batchledger.interfaces.data_docs.site import build_all_docs, build_docs
 
     built, failures = ([build_docs(load_pipeline(pipeline))], {}) if pipeline else build_all_docs()
-    if as_json:
-        print_json({"built": built, "failures": {name: str(error) for name, error in failures.items()}})
-    else:
-        table = new_table("Data Docs", "pipeline", "written", "current", "removed", "where")
-        for each in built:
-            table.add_row(each.pipeline, number(each.written), number(each.current), number(each.removed), each.page)
-        print_out(table)
+    table = new_table("Data Docs", "pipeline", "written", "current", "removed", "where")
+    for each in built:
+        table.add_row(each.pipeline, number(each.written), number(each.current), number(each.removed), each.page)
+    errors = {name: str(error) for name, error in failures.items()}
+    show(Shown({"built": built, "failures": errors}, [table]), as_json)
     if failures:
         raise typer.Exit(1)

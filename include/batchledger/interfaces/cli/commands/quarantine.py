@@ -1,17 +1,22 @@
 """``batchledger quarantine``: look at the records that could not be decoded, publish them again, or drop them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, user
 from batchledger.interfaces.cli.commands.decisions import give
 from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
-from batchledger.interfaces.cli.display import quarantine as quarantine_display
+from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
+from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
-from batchledger.model.batch import Decision, QuarantinedRecord
-from batchledger.model.offsets import OffsetRange, merge_ranges
+from batchledger.model.batch import Decided, Decision, QuarantinedRecord
+from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
 from batchledger.planning.replay import Quarantined, Replay, split_quarantined
+
+if TYPE_CHECKING:
+    from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 
 app = typer.Typer(help="Records that could not be decoded: list them, try them again, drop them.", no_args_is_help=True)
 
@@ -19,6 +24,8 @@ Ranges = Annotated[
     list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
 ]
 All = Annotated[bool, typer.Option("--all", help="All that the pipeline has in quarantine, instead of ranges.")]
+
+_NOTHING_THERE = "nothing of this is in quarantine."
 
 
 @app.command("list")
@@ -33,7 +40,7 @@ def list_records(
     from batchledger.wiring import ledger_dsn
 
     found = list_quarantine(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
-    quarantine_display.show_quarantine(pipeline, found, show_payload=show_payload, as_json=as_json)
+    show(describe_quarantine(pipeline, found, show_payload=show_payload), as_json)
 
 
 @app.command("replay")
@@ -63,7 +70,8 @@ def replay_records(
         return
     decision = Decision(user(), require_reason(reason))
     done = publish_again(pipeline, [Replay(each) for each in portions], decision)
-    quarantine_display.show_replayed_records(pipeline, done, as_json)
+    shown = [describe_replayed_records(pipeline, each) for each in done]
+    show(shown or Shown([], [f"{pipeline}: {_NOTHING_THERE}"]), as_json)
 
 
 @app.command("drop")
@@ -80,7 +88,59 @@ def drop_records(
     order = DropQuarantined(_read_ranges(ranges, everything))
     why = (reason or "a dry run") if dry_run else require_reason(reason)
     decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
-    quarantine_display.show_dropped(pipeline, decided, is_dry_run=dry_run, as_json=as_json)
+    show(describe_dropped(pipeline, decided, is_dry_run=dry_run), as_json)
+
+
+def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool) -> Shown:
+    """Show the records, one a line; their values below it where they were asked for."""
+    document = {
+        "pipeline": pipeline,
+        "total": found.total,
+        "records": [_line_as_json(each, show_payload) for each in found.lines],
+    }
+    if not found.total:
+        return Shown(document, [f"{pipeline} has nothing in quarantine."])
+    table = new_table(f"Quarantine of {pipeline}", "record", "batch", "since UTC", "bytes", "error")
+    for each in found.lines:
+        error = Text(each.error)
+        if show_payload:
+            error.append(f"\n{escape(each.value)}", "dim")
+        size = "" if each.value is None else f"{len(each.value):,}"
+        table.add_row(str(each), str(each.batch_id), f"{each.quarantined_at:%m-%d %H:%M}", size, error)
+    is_cut = found.total > len(found.lines)
+    return Shown(document, [table, f"{len(found.lines):,} of {found.total:,}; more with --limit." if is_cut else None])
+
+
+def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
+    """Show how many records have moved to the target, and how many are still in quarantine."""
+    batch = history.batch
+    published, left = (sum(getattr(each, line) or 0 for each in history.ranges) for line in ("accepted", "quarantined"))
+    counts = f"{published:,} of {count_offsets(batch.ranges):,} records published, {left:,} still in quarantine"
+    return Shown(
+        {"batch_id": batch.batch_id, "published": published, "still_quarantined": left},
+        [f"[green]published[/] batch {batch.batch_id} of {pipeline}: {counts}"],
+    )
+
+
+def describe_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool) -> Shown:
+    """Show which records are in quarantine no more, or would not be."""
+    before = (decided.record.before if decided.record else None) or {}
+    ranges = [OffsetRange.parse(each) for each in before.get("quarantined", ())]
+    dropped = count_offsets(ranges)
+    done = "would be dropped" if is_dry_run else "dropped for good"
+    told = Text(f"{dropped:,} records {done}: {describe_ranges(ranges)}", "yellow")
+    document = {"dropped": dropped, "dry_run": is_dry_run, "ranges": ranges}
+    return Shown(document, [told if dropped else f"{pipeline}: {_NOTHING_THERE}"])
+
+
+def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, object]:
+    size = None if line.value is None else len(line.value)
+    payload = {"key": None if line.key is None else escape(line.key), "value": escape(line.value)}
+    return {
+        **pick(line, "topic", "partition", "offset", "timestamp", "error", "batch_id", "quarantined_at"),
+        "value_bytes": size,
+        **(payload if show_payload else {}),
+    }
 
 
 def _select(pipeline: str, ranges: list[str] | None, everything: bool) -> list[QuarantinedRecord]:

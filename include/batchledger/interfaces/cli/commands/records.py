@@ -1,17 +1,27 @@
-"""``batchledger records``: show the records that a failed check names."""
+"""``batchledger records``: show the records that a failed check names, on the terminal of who asks."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
-from batchledger.interfaces.cli.display.records import show_records
+from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.notation import parse_coordinate
-from batchledger.model.offsets import OffsetRange
+from batchledger.interfaces.wording import escape
+from batchledger.model.offsets import OffsetRange, describe_ranges
+from batchledger.model.records.lookup import FoundRecords, Record
 
 Ranges = Annotated[
     list[str], typer.Argument(metavar="RANGE...", help='Which offsets: "orders[3] 1200..1201", or orders[3]@1200.')
 ]
+
+
+_REASONS = {
+    "expired": "Kafka holds no more",
+    "unwritten": "not readable yet",
+    "invisible": "no committed record (an aborted one, a transaction marker, or compacted)",
+}
 
 
 def records(
@@ -24,7 +34,42 @@ def records(
     """Show records with key, value and headers, from Kafka, or from quarantine where they lie. Changes nothing."""
     from batchledger.wiring import find_records
 
-    show_records(pipeline, find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit), as_json)
+    found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
+    show(describe_records(pipeline, found), as_json)
+
+
+def describe_records(pipeline: str, found: FoundRecords) -> Shown:
+    """Show the records, what is not ASCII escaped, and of the other offsets why there is no record."""
+    without_record = pick(found, *_REASONS)
+    table = new_table(f"Records of {pipeline}", "record", "time UTC", "key", "value")
+    for each in found.records:
+        value = Text(escape(each.value))
+        for name, content in each.headers:
+            value.append(f"\n{escape(name.encode())}: {escape(content)}", "dim")
+        if each.error:
+            value.append(f"\nin quarantine: {each.error}", "yellow")
+        table.add_row(str(each), each.timestamp or "", "" if each.key is None else escape(each.key), value)
+    records = [_as_json(each) for each in found.records]
+    return Shown(
+        {"pipeline": pipeline, "records": records, "is_cut": found.is_cut, **without_record},
+        [
+            table if found.records else None,
+            *(Text(f"{_REASONS[why]}: {describe_ranges(ranges)}") for why, ranges in without_record.items() if ranges),
+            f"The first {len(found.records):,}; more with --limit." if found.is_cut else None,
+        ],
+    )
+
+
+def _as_json(record: Record) -> dict[str, Any]:
+    return {
+        "topic": record.partition.topic,
+        "partition": record.partition.partition,
+        **pick(record, "offset", "timestamp"),
+        "key": None if record.key is None else escape(record.key),
+        "value": None if record.value is None else escape(record.value),
+        "headers": [[name, None if content is None else escape(content)] for name, content in record.headers],
+        "quarantined": record.error,
+    }
 
 
 def _parse(text: str) -> OffsetRange:

@@ -1,5 +1,6 @@
 """``batchledger replay``: publish what was read before once more, by time or by offsets."""
 
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,14 @@ from batchledger.interfaces.cli.command_line import (
     run_name,
     user,
 )
-from batchledger.interfaces.cli.display import replays as display
+from batchledger.interfaces.cli.display.batches import balance_table, replacements_table
+from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts
 from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.interfaces.cli.printing import Shown, pick, show
+from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.batch import Batch, Decision
 from batchledger.model.errors import BatchBlockedError, BatchledgerError
+from batchledger.model.offsets import count_offsets
 from batchledger.planning.replay import Replay, Window
 
 if TYPE_CHECKING:
@@ -59,10 +64,8 @@ def replay(
         rehearse(pipeline, asked, reason, as_json)
         return
     decision = Decision(user(), require_reason(reason))
-    if not (done := publish_again(pipeline, [asked], decision)):
-        display.show_nothing_to_replay(pipeline, asked, as_json)
-    for history in done:
-        display.show_replayed(history, as_json)
+    done = publish_again(pipeline, [asked], decision)
+    show(describe_replayed(done[0]) if done else describe_nothing_to_replay(pipeline, asked), as_json)
 
 
 def require_reason(reason: str | None) -> str:
@@ -115,11 +118,44 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
     platform, stage = build_followed(config)
     found = dry_run_replay(platform, asked, run_name(), Decision(user(), reason or "a dry run"), stage)
     if found is None:
-        display.show_nothing_to_replay(pipeline, asked, as_json)
+        show(describe_nothing_to_replay(pipeline, asked), as_json)
         return
-    display.show_dry_run(found, load_batch_history(ledger_dsn(config), found.batch.batch_id), as_json)
+    history = load_batch_history(ledger_dsn(config), found.batch.batch_id)
+    show(describe_dry_run(found, history), as_json)
     if found.objections:
         raise typer.Exit(BatchBlockedError.exit_code)
+
+
+def describe_nothing_to_replay(pipeline: str, asked: Replay) -> Shown:
+    """Show that no record lies in what was asked for, which is a success."""
+    nothing = f"{pipeline}: nothing to publish again in {asked}."
+    return Shown({"batch_id": None, "ranges": [], "replaced": []}, [nothing])
+
+
+def describe_replayed(history: "BatchHistory") -> Shown:
+    """Show what was published again, and what of which batches that was, or has replaced."""
+    batch, taken = history.batch, history.replaced
+    untouched = "No batch held these offsets before; nothing was replaced."
+    return Shown(
+        {**pick(batch, "batch_id", "state", "ranges"), "replaced": taken},
+        [
+            f"[green]published[/] {batch.label}, a replay of {count_offsets(batch.ranges):,} offsets",
+            replacements_table(taken, batch.batch_id) if taken else untouched,
+        ],
+    )
+
+
+def describe_dry_run(found: DryRun, history: "BatchHistory") -> Shown:
+    """Show what a replay would do: records, rows that would go, how those that come differ, what speaks against it.
+
+    Who has asked is shown the words of a target that refuses the rows, which the ledger does not keep.
+    """
+    outcome = dataclasses.replace(summarise_dry_run(found), objections=found.words)
+    document = {"batch_id": found.batch.batch_id, "dry_run": True, "ranges": history.ranges}
+    line = f"[bold]Dry run[/] of {count_offsets(found.batch.ranges):,} offsets: nothing was changed."
+    return Shown(
+        {**document, **outcome_as_json(outcome)}, [line, balance_table(history.ranges), *outcome_parts(outcome)]
+    )
 
 
 def _read_request(since: str | None, until: str | None, ranges: list[str], allow_expired: bool) -> Replay:

@@ -1,1 +1,1 @@
-"""What the commands print: a table for people, or one JSON document."""
+"""What several commands show, as values. No decisions here, and nothing is printed."""

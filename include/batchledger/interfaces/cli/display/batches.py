@@ -1,19 +1,20 @@
-"""What the command line prints: a table for people, or one JSON document with the same content. No decisions here."""
+"""What the command line shows of pipelines and batches, of what the next one would be, and of a proof."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.interfaces.cli.display.decisions import decisions_table, show_decisions
-from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, replaced_as_json, show_outcome, show_replaced
-from batchledger.interfaces.cli.printing import as_sentence, new_table, number, print_json, print_out, range_as_json
+from batchledger.interfaces.cli.display.decisions import decision_lines, decisions_table
+from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts, replaced_as_json, replaced_table
+from batchledger.interfaces.cli.printing import Part, Shown, new_table, number, pick
+from batchledger.interfaces.wording import as_sentence
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
-from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
 from batchledger.model.errors import AtWorkError
 from batchledger.model.offsets import count_offsets
 from batchledger.model.records.comparison import ReplacedRows
@@ -30,84 +31,68 @@ COLUMNS_IN_BALANCE = 2
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
-def show_migration(before: str | None, after: str | None, as_json: bool) -> None:
-    """Say what a migration changed."""
-    if as_json:
-        print_json({"before": before, "after": after})
-    elif before == after:
-        print_out(f"The ledger is up to date (migration {after}).")
-    else:
-        print_out(f"The ledger moved from migration {before or 'none'} to {after}.")
-
-
-def show_plan(
+def describe_plan(
     pipeline: str,
     planned: Plan | Batch,
     threats: Threats,
     now: datetime,
-    as_json: bool,
     *,
     replaced: Sequence[ReplacedRows] = (),
     once_more: str = "",
-) -> None:
-    """Print the ranges that the next run would take, whose rows it would replace, and what threatens unread records.
+) -> Shown:
+    """Show the ranges that the next run would take, whose rows it would replace, and what threatens unread records.
 
     ``once_more`` says of a target that replaces nothing what its readers would see once more.
     """
     open_batch = planned if isinstance(planned, Batch) else None
-    if as_json:
-        print_json(
-            {
-                "pipeline": pipeline,
-                "open_batch": open_batch and open_batch.batch_id,
-                "ranges": [range_as_json(each) for each in planned.ranges],
-                "lag_left_records": planned.lag_left_records,
-                "replaced": replaced_as_json(replaced),
-                "size": None if isinstance(planned, Batch) else planned.size,
-                "threats": threats_as_json(threats),
-            }
-        )
-        return
-    _show_ranges(pipeline, planned, open_batch)
-    if once_more:
-        print_out(Text(as_sentence(once_more), "yellow"))
-    show_replaced(replaced, "Rows that it would replace")
-    for line in describe_threats(threats, now):
-        print_out(Text(line, "yellow"))
+    document = {
+        "pipeline": pipeline,
+        "open_batch": open_batch and open_batch.batch_id,
+        "ranges": planned.ranges,
+        "lag_left_records": planned.lag_left_records,
+        "replaced": replaced_as_json(replaced),
+        "size": planned.size if isinstance(planned, Plan) else None,
+        "threats": _threats_as_json(threats),
+    }
+    parts = [
+        *_plan_parts(pipeline, planned),
+        Text(as_sentence(once_more), "yellow") if once_more else None,
+        replaced_table(replaced, "Rows that it would replace"),
+        *(Text(line, "yellow") for line in describe_threats(threats, now)),
+    ]
+    return Shown(document, parts)
 
 
-def _show_ranges(pipeline: str, planned: Plan | Batch, open_batch: Batch | None) -> None:
+def _plan_parts(pipeline: str, planned: Plan | Batch) -> Iterator[Part]:
     if not planned.ranges:
-        print_out(f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread.")
+        yield f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread."
         return
-    title = f"Open: {open_batch.label}, {open_batch.state}" if open_batch else f"Next batch of {pipeline}"
+    title = f"Open: {planned.label}, {planned.state}" if isinstance(planned, Batch) else f"Next batch of {pipeline}"
     table = new_table(title, "range", "offsets")
     for each in planned.ranges:
         table.add_row(str(each), f"{len(each):,}")
     table.add_section()
     table.add_row("total", f"{count_offsets(planned.ranges):,}")
-    print_out(table)
+    yield table
     if planned.lag_left_records:
-        print_out(f"{planned.lag_left_records:,} more stay for later batches.")
+        yield f"{planned.lag_left_records:,} more stay for later batches."
     if isinstance(planned, Plan) and planned.size:
-        print_out(f"Size: {planned.size}.")
+        yield f"Size: {planned.size}."
 
 
-def threats_as_json(threats: Threats) -> dict[str, Any]:
-    """What threatens the unread records, for scripts; times are ISO text."""
+def _threats_as_json(threats: Threats) -> dict[str, Any]:
     expiring, oldest = threats.first_to_expire, threats.oldest_unread
+    transactions = [{**dataclasses.asdict(each), "partition": str(each.partition)} for each in threats.transactions]
     return {
         "unread_records": threats.unread_records,
-        "open_transactions": [
-            {**dataclasses.asdict(each), "partition": str(each.partition)} for each in threats.transactions
-        ],
+        "open_transactions": transactions,
         "oldest_unread_at": oldest and oldest.oldest_unread_at,
         "expires_at": expiring and expiring.expires_at,
     }
 
 
-def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
-    """Print how each pipeline stands, the worst first."""
+def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Shown:
+    """Show how each pipeline stands, to people the worst first."""
     table = new_table("Pipelines", "pipeline", "state", "unread", "what to know")
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
         style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
@@ -115,78 +100,46 @@ def show_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> None:
         notes = [each.detail, *threats, *describe_quarantine(each.quarantine)]
         unread = f"{each.threats.unread_records:,}" if each.threats else ""
         table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
-    print_out(table)
+    documents = [
+        {
+            **pick(each, "pipeline", "state", "detail"),
+            "threats": _threats_as_json(each.threats) if each.threats else None,
+            "quarantine": _quarantine_as_json(each.quarantine),
+        }
+        for each in pipelines
+    ]
+    return Shown(documents, [table] if pipelines else [])
 
 
-def pipeline_as_json(health: PipelineHealth) -> dict[str, Any]:
-    """How one pipeline stands, for scripts."""
-    threats = threats_as_json(health.threats) if health.threats else None
-    return {
-        "pipeline": health.pipeline,
-        "state": health.state,
-        "detail": health.detail,
-        "threats": threats,
-        "quarantine": quarantine_as_json(health.quarantine),
-    }
+def _quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
+    kinds = [pick(each, "error", "records") for each in content.most_frequent]
+    return {**pick(content, "records", "kinds"), "most_frequent": kinds}
 
 
-def quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
-    """What is in quarantine, for scripts: the number of records and of kinds of error, and the most frequent kinds."""
-    kinds = [{"error": each.error, "records": each.records} for each in content.most_frequent]
-    return {"records": content.records, "kinds": content.kinds, "most_frequent": kinds}
+def describe_published(batch: Batch, quarantined: int) -> Shown:
+    """Show a batch that a run has published, with the number of records that it quarantined."""
+    line = f"[green]published[/] {batch.label}, attempt {batch.attempt}: {count_offsets(batch.ranges):,} offsets"
+    look = f"batchledger quarantine list {batch.pipeline}"
+    aside = f", [yellow]{quarantined:,} records quarantined[/]: {look}" if quarantined else ""
+    document = {**pick(batch, "batch_id", "state", "attempt"), "quarantined": quarantined, "at_work": None}
+    return Shown(document, [line + aside])
 
 
-_PRINTED_OF_BATCH = ("batch_id", "state", "attempt")
-
-
-def show_run(pipeline: str, published: Sequence[tuple[Batch, int]], as_json: bool) -> None:
-    """Say which batches a run published, each with the number of records that it quarantined."""
-    if as_json:
-        batches = [({key: getattr(each, key) for key in _PRINTED_OF_BATCH}, count) for each, count in published]
-        print_json([batch | {"quarantined": count, "at_work": None} for batch, count in batches])
-        return
-    if not published:
-        print_out(f"{pipeline}: nothing to do.")
-    for each, count in published:
-        line = f"[green]published[/] {each.label}, attempt {each.attempt}: {count_offsets(each.ranges):,} offsets"
-        aside = f", [yellow]{count:,} records quarantined[/]: batchledger quarantine list {pipeline}" if count else ""
-        print_out(line + aside)
-
-
-def show_left(error: AtWorkError, as_json: bool) -> None:
-    """Say at which batch another run is at work."""
-    if not as_json:
-        print_out(Text(str(error)))
-        return
+def describe_left(error: AtWorkError) -> Shown:
+    """Show at which batch another run is at work."""
     at_work = {
-        "run": error.other.run,
-        "worker": error.other.worker,
+        **pick(error.other, "run", "worker"),
         "step": error.step,
-        "since": error.other.since.isoformat(),
-        "is_handed_on": error.other.is_handed_on,
+        **pick(error.other, "since", "is_handed_on"),
     }
-    batch = {"batch_id": error.batch_id, "state": error.state, "attempt": error.attempt}
-    print_json([{**batch, "quarantined": None, "at_work": at_work}])
+    document = {**pick(error, "batch_id", "state", "attempt"), "quarantined": None, "at_work": at_work}
+    return Shown(document, [Text(str(error))])
 
 
-def show_published_already(batch: Batch, as_json: bool) -> None:
-    """Say that there is nothing to do for a batch that was asked for."""
-    if as_json:
-        print_json([])
-    else:
-        print_out(f"{batch.label} is published already, by attempt {batch.attempt} of run {batch.attempt_run}.")
-
-
-def show_batches(
-    pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord], as_json: bool
-) -> None:
-    """Print the list of batches, and below it that of decisions if there are some."""
-    if as_json:
-        print_json({"batches": list(batches), "decisions": list(decisions)})
-        return
-    print_out(batches_table(pipeline, batches))
-    if decisions:
-        print_out(decisions_table(pipeline, decisions))
+def describe_batches(pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord]) -> Shown:
+    """Show the list of batches, and below it that of decisions if there are some."""
+    tables = [batches_table(pipeline, batches), decisions_table(pipeline, decisions) if decisions else None]
+    return Shown({"batches": batches, "decisions": decisions}, tables)
 
 
 def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
@@ -198,7 +151,7 @@ def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
     for each in batches:
         table.add_row(
             str(each.batch_id),
-            _lane(each.lane, each.is_dry_run) if has_replays else str(each.attempt),
+            _lane(each) if has_replays else str(each.attempt),
             Text(each.state, _STYLE_BY_STATE.get(each.state, "yellow")),
             f"{each.offsets:,}",
             number(each.rows),
@@ -209,61 +162,74 @@ def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
     return table
 
 
-def _lane(lane: str, is_dry_run: bool) -> str:
-    return "dry run" if is_dry_run else lane
+def _lane(batch: "Batch | BatchSummary") -> str:
+    return "dry run" if batch.is_dry_run else batch.lane
 
 
-def show_batch(history: "BatchHistory", as_json: bool) -> None:
-    """Print everything about one batch."""
+def describe_batch(history: "BatchHistory") -> Shown:
+    """Show everything about one batch."""
     batch = history.batch
-    if as_json:
-        names = ("decisions", "attempts", "ranges", "checks", "replaced", "replaced_by")
-        parts = {name: getattr(history, name) for name in names}
-        duplicates = {"count": _count_duplicates(history), "first": history.duplicates}
-        dry_run = history.dry_run and outcome_as_json(history.dry_run)
-        print_json({**_batch_as_json(batch), **parts, "duplicates": duplicates, "dry_run": dry_run})
-        return
+    document = {
+        **pick(
+            batch, "batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at",
+            "origin", "is_dry_run",
+        ),
+        **pick(history, "decisions", "attempts", "ranges", "checks", "replaced", "replaced_by"),
+        "duplicates": {"count": _count_duplicates(history), "first": history.duplicates},
+        "dry_run": history.dry_run and outcome_as_json(history.dry_run),
+    }  # fmt: skip
+    return Shown(document, list(_batch_parts(history)))
+
+
+def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
+    batch = history.batch
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
-    lane = _lane(batch.lane, batch.is_dry_run)
-    print_out(f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {lane}, [{style}]{batch.state}[/]")
-    show_decisions(history.decisions)
-    print_out(balance_table(history.ranges))
+    yield f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {_lane(batch)}, [{style}]{batch.state}[/]"
+    yield from decision_lines(history.decisions)
+    yield balance_table(history.ranges)
     if history.duplicates:
-        print_out(_duplicates_table(history))
+        yield _duplicates_table(history)
     for exchanged in (history.replaced, history.replaced_by):
         if exchanged:
-            print_out(replacements_table(exchanged, history.batch.batch_id))
+            yield replacements_table(exchanged, batch.batch_id)
     if history.dry_run:
-        show_outcome(history.dry_run)
+        yield from outcome_parts(history.dry_run)
     if history.attempts:
-        _show_attempts(history)
+        yield _attempts_table(history)
+        yield checks_table("Checks", history.checks)
     if batch.state is BatchState.BLOCKED:
-        print_out(Text(f"{ways_out(batch, history.checks)}."))
+        yield Text(f"{ways_out(batch, history.checks)}.")
     if batch.state is BatchState.COMMITTING:
-        print_out(Text(str(outcome_pending(batch))))
+        yield Text(str(outcome_pending(batch)))
 
 
-def _show_attempts(history: "BatchHistory") -> None:
-    attempts = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
+def _attempts_table(history: "BatchHistory") -> Table:
+    table = new_table("Attempts", "attempt", "run", "opened (UTC)", "outcome")
     for attempt in history.attempts:
         outcome = Text(attempt.outcome or "at work, or killed")
         if attempt.failure:
             outcome.append(f": {attempt.failure}")
-        attempts.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
-    print_out(attempts)
-    checks = new_table("Checks", "", "check", "what was found")
-    for check in history.checks:
-        checks.add_row(_outcome_of(check), check.name, Text(check.detail))
-    print_out(checks)
+        table.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
+    return table
+
+
+def checks_table(title: str, checks: Sequence[CheckResult]) -> Table:
+    """What came of checks, as red as it matters."""
+    table = new_table(title, "", "check", "what was found")
+    for check in checks:
+        table.add_row(_outcome_of(check), check.name, Text(check.detail))
+    return table
 
 
 def _outcome_of(check: CheckResult) -> Text:
-    """What came of a check, as red as it matters."""
     if check.passed or check.outcome is Outcome.EMPTY:
         return Text(check.outcome.value, "green" if check.passed else "dim")
-    policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
     outcome = check.outcome.value.replace("_", " ")
-    return Text(f"{outcome}\n{check.severity}{policy}", "bold red" if check.blocks else "yellow")
+    # An audit of the ledger keeps no batch invisible.
+    if check.suite is not Suite.LEDGER:
+        policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
+        outcome += f"\n{check.severity}{policy}"
+    return Text(outcome, "bold red" if check.blocks else "yellow")
 
 
 def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
@@ -272,29 +238,18 @@ def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
     A column for each line, as long as there are few of them: more would not fit side by side, and become text.
     """
     lines = [line for line in BALANCE_LINES if line == "accepted" or any(getattr(each, line) for each in ranges)]
-    if len(lines) > COLUMNS_IN_BALANCE:
-        return _balance_as_text(ranges, lines)
-    table = new_table("Balance", "range", "offsets =", *(line.replace("_", " ") for line in lines), "+ unexplained")
+    is_text = len(lines) > COLUMNS_IN_BALANCE
+    columns = ["sum"] if is_text else [*(line.replace("_", " ") for line in lines), "+ unexplained"]
+    table = new_table("Balance", "range", "offsets =", *columns)
     for each in ranges:
-        unexplained = Text(number(each.unexplained), "bold red" if each.unexplained else "green")
-        table.add_row(
-            f"{each.topic}[{each.partition}] {each.start}..{each.until}",
-            f"{each.until - each.start:,}",
-            *(number(getattr(each, line)) for line in lines),
-            unexplained,
-        )
-    return table
-
-
-def _balance_as_text(ranges: "Sequence[RangeRecord]", lines: Sequence[str]) -> Table:
-    table = new_table("Balance", "range", "offsets =", "sum")
-    for each in ranges:
-        terms = [f"{number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
-        total = Text(" + ".join(terms))
-        total.append(f" + {number(each.unexplained) or '?'} unexplained", "bold red" if each.unexplained else "green")
-        table.add_row(
-            f"{each.topic}[{each.partition}] {each.start}..{each.until}", f"{each.until - each.start:,}", total
-        )
+        style = "bold red" if each.unexplained else "green"
+        if is_text:
+            terms = [f"{number(getattr(each, line)) or '?'} {line.replace('_', ' ')}" for line in lines]
+            unexplained = f" + {number(each.unexplained) or '?'} unexplained"
+            sums = [Text(" + ".join(terms)).append(unexplained, style)]
+        else:
+            sums = [*(Text(number(getattr(each, line))) for line in lines), Text(number(each.unexplained), style)]
+        table.add_row(_place(each), f"{each.until - each.start:,}", *sums)
     return table
 
 
@@ -313,10 +268,13 @@ def replacements_table(exchanged: "Sequence[ReplacementRecord]", batch_id: int) 
     is_ours = exchanged[0].batch_id == batch_id
     table = new_table(done if is_ours else f"{done} by", "batch", "range", *counts)
     for each in exchanged:
-        place = f"{each.topic}[{each.partition}] {each.start}..{each.until}"
         other = each.replaced_batch_id if is_ours else each.batch_id
-        table.add_row(str(other), place, *(number(getattr(each, name)) for name in counts))
+        table.add_row(str(other), _place(each), *(number(getattr(each, name)) for name in counts))
     return table
+
+
+def _place(each: "RangeRecord | ReplacementRecord") -> str:
+    return f"{each.topic}[{each.partition}] {each.start}..{each.until}"
 
 
 def _count_duplicates(history: "BatchHistory") -> int:
@@ -332,47 +290,38 @@ def _duplicates_table(history: "BatchHistory") -> Table:
     return table
 
 
-def show_verification(verification: Verification, delivery: DeliveryMode, as_json: bool) -> None:
-    """Say what was proved, or every finding."""
-    if as_json:
-        document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
-        # Part of a sentence only: the keys of the document are what scripts rely on.
-        del document["taken_over"]
-        print_json(document)
+def describe_verification(verification: Verification, delivery: DeliveryMode) -> Shown:
+    """Show what was proved, or every finding."""
+    document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
+    # Part of a sentence only: the keys of the document are what scripts rely on.
+    del document["taken_over"]
+    return Shown(document, list(_verification_parts(verification, delivery)))
+
+
+def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator[Part]:
+    if not found.batches and found.holds:
+        yield f"[yellow]{found.pipeline} has published nothing yet[/]: there is nothing to prove."
         return
     size = (
-        f"{verification.batches:,} batches, {verification.ranges:,} ranges, {verification.offsets:,} offsets, "
-        f"{verification.rows:,} rows, {verification.quarantined:,} quarantined"
+        f"{found.batches:,} batches, {found.ranges:,} ranges, {found.offsets:,} offsets, {found.rows:,} rows, "
+        f"{found.quarantined:,} quarantined"
     )
-    if verification.accepted_loss:
-        size += f", {verification.accepted_loss:,} accepted as lost"
-    if not verification.batches and verification.holds:
-        print_out(f"[yellow]{verification.pipeline} has published nothing yet[/]: there is nothing to prove.")
-        return
-    if verification.holds:
-        print_out(f"[green]{verification.pipeline} is exact[/]: {size}.")
-        print_out("Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);")
-        print_out(f"{verification.proved_of_target}.")
-        if verification.incomplete_until:
-            print_out(
-                f"Not proved: that no record of batches up to {verification.incomplete_until} is missing, nor of any "
-                "replay; the topic removes records by its own retention or compaction."
+    if found.accepted_loss:
+        size += f", {found.accepted_loss:,} accepted as lost"
+    if found.holds:
+        yield f"[green]{found.pipeline} is exact[/]: {size}."
+        yield "Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);"
+        yield f"{found.proved_of_target}."
+        if found.incomplete_until:
+            yield (
+                f"Not proved: that no record of batches up to {found.incomplete_until} is missing, nor of any replay; "
+                "the topic removes records by its own retention or compaction."
             )
         return
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"
-        print_out(f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither.")
-    table = new_table(
-        f"{verification.pipeline}: {len(verification.findings)} findings in {size}", "breaks", "where", "finding"
-    )
-    for finding in verification.findings:
+        yield f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither."
+    table = new_table(f"{found.pipeline}: {len(found.findings)} findings in {size}", "breaks", "where", "finding")
+    for finding in found.findings:
         table.add_row(Text(finding.invariant, "bold red"), Text(finding.where), Text(finding.detail))
-    print_out(table)
-
-
-def _batch_as_json(batch: Batch) -> dict[str, Any]:
-    fields = (
-        "batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at", "origin",
-        "is_dry_run",
-    )  # fmt: skip
-    return {name: getattr(batch, name) for name in fields}
+    yield table

@@ -1,45 +1,45 @@
-"""What the command line prints of decisions: what one changed or would change, and the list of them."""
+"""What the command line shows of decisions: what one changed or would change, and the list of them."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import as_sentence, new_table, print_json, print_out
+from batchledger.interfaces.cli.printing import Part, Shown, new_table
+from batchledger.interfaces.wording import as_sentence, list_changes, summarise_changes
 from batchledger.model.batch import Decided, DecisionKind, DecisionRecord
 
-CHANGES_SHOWN = 4
 
-
-def show_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool, as_json: bool) -> None:
-    """Say what a decision changed or, in a dry run, would change; and if nothing, who has decided it before."""
-    record = decided.record
-    if as_json:
-        print_json(decided_as_json(pipeline, kind, decided, dry_run=dry_run))
-        return
-    if record is None:
-        print_out(f"{kind} of {pipeline}: there is nothing to change.")
-    elif not decided.is_new:
-        print_out(Text(f"{_subject(record, kind)}: decided already, nothing was changed."))
-        print_out(Text(f"By {record.decided_by}, {record.decided_at:%Y-%m-%d %H:%M} UTC: {record.reason}", "yellow"))
-    else:
-        would = "would change" if dry_run else "changed"
-        print_out(_changes_table(f"{_subject(record, kind, dry_run)} {would}", record))
-        for each in decided.means:
-            print_out(Text(each))
-        if decided.warning and dry_run:
-            print_out(Text(as_sentence(decided.warning), "yellow"))
-        print_out("Dry run: nothing was changed." if dry_run else _where_to_see(record))
-
-
-def decided_as_json(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool) -> dict[str, Any]:
-    """What ``show_decided`` says, for programs."""
+def describe_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool) -> Shown:
+    """Show what a decision changed or, in a dry run, would change; and if nothing, who has decided it before."""
     known = {} if decided.record is None else dataclasses.asdict(decided.record)
     # What a rehearsal gives numbers to does not exist.
     unreal = {"decision_id": None, "decided_at": None} if dry_run and decided.is_new else {}
-    return {"pipeline": pipeline, "kind": kind, **known, **unreal, "is_new": decided.is_new, "dry_run": dry_run}
+    document = {"pipeline": pipeline, "kind": kind, **known, **unreal, "is_new": decided.is_new, "dry_run": dry_run}
+    return Shown(document, list(_decided_parts(pipeline, kind, decided, dry_run)))
+
+
+def _decided_parts(pipeline: str, kind: DecisionKind, decided: Decided, dry_run: bool) -> Iterator[Part]:
+    record = decided.record
+    if record is None:
+        yield f"{kind} of {pipeline}: there is nothing to change."
+        return
+    if not decided.is_new:
+        yield Text(f"{_subject(record, kind)}: decided already, nothing was changed.")
+        yield Text(f"By {record.decided_by}, {record.decided_at:%Y-%m-%d %H:%M} UTC: {record.reason}", "yellow")
+        return
+    would = "would change" if dry_run else "changed"
+    table = new_table(f"{_subject(record, kind, dry_run)} {would}", "what", "before", "after")
+    for change in list_changes(record):
+        table.add_row(*change)
+    yield table
+    yield from map(Text, decided.means)
+    if decided.warning and dry_run:
+        yield Text(as_sentence(decided.warning), "yellow")
+    where = f"batches {record.pipeline}" if record.batch_id is None else f"batch {record.batch_id}"
+    recorded = f"Recorded with your name and reason; see: batchledger {where}"
+    yield "Dry run: nothing was changed." if dry_run else recorded
 
 
 def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table:
@@ -54,60 +54,13 @@ def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table
     return table
 
 
-def show_decisions(decisions: Sequence[DecisionRecord]) -> None:
-    """Print what was decided about a batch, a line or two each."""
+def decision_lines(decisions: Sequence[DecisionRecord]) -> Iterator[Text]:
+    """Yield what was decided about a batch, a line or two each."""
     for each in decisions:
         when = f"{each.decided_at:%Y-%m-%d %H:%M} UTC"
-        print_out(Text(f"Decision: {each.kind} by {each.decided_by}, {when}: {each.reason}", "yellow"))
+        yield Text(f"Decision: {each.kind} by {each.decided_by}, {when}: {each.reason}", "yellow")
         if changes := summarise_changes(each):
-            print_out(Text(f"  {changes}", "dim"))
-
-
-def summarise_changes(record: DecisionRecord) -> str:
-    """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
-    changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
-    more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
-    return ", ".join(changes[:CHANGES_SHOWN]) + more
-
-
-def _changes_table(title: str, record: DecisionRecord) -> Table:
-    table = new_table(title, "what", "before", "after")
-    for change in list_changes(record):
-        table.add_row(*change)
-    return table
-
-
-def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield what, before and after, of everything that is not the same on both sides."""
-    before, after = _flatten(record.before or {}), _flatten(record.after or {})
-    for what in {**before, **after}:
-        if before.get(what) != after.get(what):
-            yield what, _as_text(before.get(what)), _as_text(after.get(what))
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        label = name.replace("_", " ")
-        if isinstance(value, Mapping):
-            flat |= {f"{label} {key}": each for key, each in value.items()}
-        elif value != []:
-            flat[label] = value
-    return flat
-
-
-def _as_text(value: Any) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case list():
-            return ", ".join(map(str, value))
-        case _:
-            return str(value)
+            yield Text(f"  {changes}", "dim")
 
 
 def _subject(record: DecisionRecord, kind: DecisionKind, dry_run: bool = False) -> str:
@@ -115,8 +68,3 @@ def _subject(record: DecisionRecord, kind: DecisionKind, dry_run: bool = False) 
     if record.batch_id is None or (gives_up and dry_run):
         return f"{kind} of {record.pipeline}"
     return f"{kind} of {record.pipeline}, batch {record.batch_id}"
-
-
-def _where_to_see(record: DecisionRecord) -> str:
-    where = f"batches {record.pipeline}" if record.batch_id is None else f"batch {record.batch_id}"
-    return f"Recorded with your name and reason; see: batchledger {where}"

@@ -1,0 +1,49 @@
+"""What Spark's Kafka source calls the client options of librdkafka, and how it reads in bulk. No I/O.
+
+Which options there may be, the configuration has checked before.
+"""
+
+from collections.abc import Mapping
+
+_TUNED_FOR_BULK_READS = {
+    "max.poll.records": "20000",
+    "max.partition.fetch.bytes": str(16 * 1024 * 1024),
+    "fetch.max.bytes": str(64 * 1024 * 1024),
+    # Spark asks for the ends of the log after each fetch, on the connection on which the client fetches ahead: at the
+    # end of the log the answer waits until that fetch is given up, half a second by default.
+    "fetch.max.wait.ms": "10",
+    "request.timeout.ms": "15000",
+    "default.api.timeout.ms": "25000",
+}
+
+
+def to_spark_options(connection_options: Mapping[str, str], consumer_options: Mapping[str, str]) -> dict[str, str]:
+    """Translate checked librdkafka options into the options of Spark's Kafka source (Java client names)."""
+    java = {
+        option: value
+        for option, value in connection_options.items()
+        if option in ("bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism")
+        or option == "ssl.endpoint.identification.algorithm"
+    }
+    if "ssl.ca.location" in connection_options:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": connection_options["ssl.ca.location"]}
+    if "sasl.mechanism" in connection_options:
+        java["sasl.jaas.config"] = _login_module(connection_options)
+    java = {**_TUNED_FOR_BULK_READS, **java, **consumer_options}
+    if "fetch.min.bytes" in consumer_options and "fetch.max.wait.ms" not in consumer_options:
+        # Who asks for more bytes at once wants to wait for them.
+        del java["fetch.max.wait.ms"]
+    return {f"kafka.{option}": value for option, value in java.items()}
+
+
+def _login_module(options: Mapping[str, str]) -> str:
+    package = "org.apache.kafka.common.security"
+    plain = options["sasl.mechanism"] == "PLAIN"
+    module = f"{package}.plain.PlainLoginModule" if plain else f"{package}.scram.ScramLoginModule"
+    user, password = (_quote(options.get(name, "")) for name in ("sasl.username", "sasl.password"))
+    return f"{module} required username={user} password={password};"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

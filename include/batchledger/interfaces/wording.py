@@ -1,0 +1,58 @@
+"""What terminal and page say in the same words: sentences, bytes, and what a decision has changed. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from batchledger.model.batch import DecisionRecord
+
+CHANGES_SHOWN = 4
+
+
+def as_sentence(text: str) -> str:
+    """Return a text that stands elsewhere behind a colon, or after a name, as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def escape(value: bytes | None) -> str:
+    """Return bytes as text that no terminal takes for a command: what is not printable ASCII is escaped."""
+    return "(no value)" if value is None else repr(value)[2:-1]
+
+
+def summarise_changes(record: DecisionRecord) -> str:
+    """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
+    changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
+    more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
+    return ", ".join(changes[:CHANGES_SHOWN]) + more
+
+
+def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
+    """Yield what, before and after, of everything that is not the same on both sides."""
+    before, after = _flatten(record.before or {}), _flatten(record.after or {})
+    for what in {**before, **after}:
+        if before.get(what) != after.get(what):
+            yield what, _as_text(before.get(what)), _as_text(after.get(what))
+
+
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        label = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            flat |= {f"{label} {key}": each for key, each in value.items()}
+        elif value != []:
+            flat[label] = value
+    return flat
+
+
+def _as_text(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
