@@ -30,9 +30,9 @@ from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.local.stack.machine import HOST
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Outcome
-from batchledger.model.incidents import IncidentKind
+from batchledger.model.findings import IncidentKind, LedgerCheck
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.monitoring.ledger_audit import LedgerAudit, LedgerCheck
+from batchledger.monitoring.ledger_audit import LedgerAudit
 from batchledger.wiring import build_platform
 from tests.conftest import SERVICES, Kafka
 from tests.contract import life

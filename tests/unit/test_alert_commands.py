@@ -16,7 +16,8 @@ from batchledger.interfaces.cli.commands import alerts as alert_commands
 from batchledger.interfaces.cli.display import alerts as alert_display
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError
-from batchledger.model.incidents import Condition, Incident, IncidentKind, Settlement
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import Condition, Incident, Settlement
 from batchledger.monitoring.alerting import Told
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
