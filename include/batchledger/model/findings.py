@@ -102,11 +102,7 @@ class IncidentKind(_Catalogued):
     # Its severity is that of the check.
     CHECK_FAILED = KindRow("check_failed", Place.LEDGER, "check failed", _BATCH)
     QUARANTINED = KindRow(
-        "quarantined",
-        Place.LEDGER,
-        "records in quarantine",
-        "batchledger quarantine list {pipeline}",
-        Severity.WARNING,
+        "quarantined", Place.LEDGER, "records in quarantine", "batchledger quarantine list {pipeline}", Severity.WARNING
     )
     FAILING = KindRow("failing", Place.LEDGER, "failing", _BATCH, state=PipelineState.FAILING, is_of_batch=True)
     FRESHNESS = KindRow(

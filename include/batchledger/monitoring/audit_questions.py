@@ -23,7 +23,7 @@ def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Questi
     """Ask what the proof of the history has found; since when it has looked is part of every answer."""
     size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
-    proved = (Fact(scope, 0),) if verification.batches else ()
+    clean = (Fact(scope, 0),) if verification.batches else ()
     for check in _PROOFS:
         found = tuple(
             Fact(each.where, 1, f"{each.where}: {each.detail}")
@@ -31,8 +31,8 @@ def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Questi
             if each.invariant == check.row.invariant
         )
         differs = check is LedgerCheck.TARGET and verification.mode is not SinkMode.APPEND
-        proved_of_it = f"{verification.proved_of_target}." if differs else ""
-        yield Question(check, scope, found or proved, proved=proved_of_it)
+        proved = f"{verification.proved_of_target}." if differs else ""
+        yield Question(check, scope, found or clean, proved=proved)
 
 
 def leave_unproved(reason: str) -> Iterator[Question]:

@@ -40,11 +40,8 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
         runtime_configuration: dict[str, Any] | None = None,
     ) -> list[Any]:
         """What Data Docs say of a failure: the numbers, in the words of the check."""
-        if result is None or result.success or "observed_value" not in result.result or not result.expectation_config:
-            statement: list[Any] = super()._diagnostic_unexpected_statement_renderer(
-                configuration, result, runtime_configuration
-            )
-            return statement
+        if result is None or result.success or result.expectation_config is None:
+            return []
         check = IntegrityCheck((result.expectation_config.meta or {})["check"])
         failure = check.failure.format(total=result.result["observed_value"])
         template = {"template": failure, "styling": {"classes": ["text-danger"]}}
