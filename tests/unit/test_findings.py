@@ -44,7 +44,7 @@ def test_names_that_are_stored_and_printed_are_those_of_the_rows() -> None:
         assert (str(name), name.value, type(name)(name.row.name)) == (name.row.name, name.row.name, name)
 
 
-def test_warnings_are_what_nobody_has_to_act_on_at_once() -> None:
+def test_every_kind_but_these_warnings_is_critical() -> None:
     assert {each for each in IncidentKind if each.row.severity is Severity.WARNING} == {
         IncidentKind.QUARANTINED,
         IncidentKind.FRESHNESS,
