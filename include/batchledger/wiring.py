@@ -48,12 +48,13 @@ from batchledger.model.errors import (
     StageRefusedError,
     StagingError,
 )
+from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.progress import Reading
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
 from batchledger.monitoring.alerting import Alerting
-from batchledger.monitoring.health import PipelineHealth, PipelineState, survey
+from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
 from batchledger.proof.proving import prove

@@ -22,8 +22,9 @@ from batchledger.interfaces.upkeep import HOUSEKEEPER, tidy
 from batchledger.model import housekeeping
 from batchledger.model.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
 from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.findings import IncidentKind
 from batchledger.model.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
-from batchledger.model.incidents import Condition, Findings, IncidentKind
+from batchledger.model.incidents import Condition, Findings
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Plan
 from tests.contract import life

@@ -9,7 +9,8 @@ import pytest
 
 from batchledger.model.batch import BatchState, Decision, DecisionKind, Step, StepFailure
 from batchledger.model.checks import Severity
-from batchledger.model.incidents import Condition, Event, Findings, IncidentKind, Notification, wait_after
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import Condition, Event, Findings, Notification, wait_after
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.stored_facts import StoredFacts
 from tests.contract import life

@@ -17,7 +17,6 @@ from batchledger.model.incidents import (
     choose_channels,
     settle,
     wait_after,
-    wait_before,
 )
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredNotification, Tables
@@ -60,7 +59,7 @@ class MemoryIncidents:
             for incident in (*opened, *settlement.continued, *settlement.ended):
                 tables.incidents[incident.incident_id] = incident
             for incident in (*opened, *settlement.continued):
-                due_at = max(now, incident.opened_at + wait_before(incident.condition.kind))
+                due_at = max(now, incident.opened_at + incident.condition.kind.row.patience)
                 told = {(each.incident_id, each.channel) for each in tables.notifications.values()}
                 for channel in choose_channels(incident.condition, channels):
                     if (incident.incident_id, channel) not in told:
@@ -135,7 +134,7 @@ def _notify(tables: Tables, incident_id: int, channel: str, event: Event, now: d
 def _notify_of_end(tables: Tables, incident: Incident, now: datetime) -> None:
     for number, each in list(tables.notifications.items()):
         if each.incident_id == incident.incident_id:
-            if wait_before(incident.condition.kind) and not each.tries:
+            if incident.condition.kind.row.patience and not each.tries:
                 del tables.notifications[number]
             else:
                 _notify(tables, incident.incident_id, each.channel, Event.ENDED, now)

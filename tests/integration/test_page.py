@@ -13,8 +13,8 @@ from batchledger.interfaces.page.ribbon import COLUMNS
 from batchledger.lifecycle import decisions, plans, run_batch
 from batchledger.model.batch import Decision, Step, StepFailure
 from batchledger.model.errors import BatchBlockedError
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
-from batchledger.monitoring.health import PipelineState
 from batchledger.planning.replay import Replay
 from batchledger.proof.coverage import Kind
 from tests.integration.test_replay_command import change

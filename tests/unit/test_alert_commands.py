@@ -17,7 +17,8 @@ from batchledger.interfaces.cli.display.alerts import describe_open, describe_to
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError
-from batchledger.model.incidents import Condition, Incident, IncidentKind, Settlement
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import Condition, Incident, Settlement
 from batchledger.monitoring.alerting import Told
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

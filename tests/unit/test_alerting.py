@@ -16,7 +16,8 @@ from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
-from batchledger.model.incidents import ChannelFailure, IncidentKind
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import ChannelFailure
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import SinkMode
 from batchledger.monitoring.alerting import Alerting, Told, look, report, tell

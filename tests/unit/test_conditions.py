@@ -11,12 +11,13 @@ from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
-from batchledger.model.incidents import Condition, Findings, IncidentKind
+from batchledger.model.findings import IncidentKind, PipelineState
+from batchledger.model.incidents import Condition, Findings
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import ErrorKind, summarise
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
 from batchledger.monitoring.conditions import find_conditions
-from batchledger.monitoring.health import OpenTransaction, PipelineHealth, PipelineState, Threats, survey
+from batchledger.monitoring.health import OpenTransaction, PipelineHealth, Threats, survey
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.row_checks import RowTest
 from tests.fakes.world import PIPELINE, World, catch_up, staged_twice

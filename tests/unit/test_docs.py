@@ -32,7 +32,8 @@ from batchledger.interfaces.data_docs.pages import write_batch, write_history
 from batchledger.interfaces.data_docs.site import build_all_docs, make_stamp, write_docs
 from batchledger.model.batch import BatchState, Lane
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, RequestedCheck, Severity, Suite
-from batchledger.monitoring.ledger_audit import Fact, LedgerCheck, Question
+from batchledger.model.findings import LedgerCheck
+from batchledger.monitoring.ledger_audit import Fact, Question
 from tests.fakes.docs import NOON, figures, history
 from tests.unit.test_integrity_suite import FAULTS
 
@@ -198,9 +199,76 @@ def test_check_that_judged_nothing_is_neither_a_success_nor_a_failure_of_great_e
 def test_expectation_whose_class_is_gone_keeps_no_other_from_being_shown() -> None:
     known = judged()[0]
     gone = {"success": True, "expectation_config": {"type": "expect_what_was", "kwargs": {}}, "result": {}, "meta": {}}
-    table = render_results([known, CheckResult("gone", Outcome.PASSED, "fine", validation=gone)], "one")
+    check = CheckResult("gone", Outcome.PASSED, "fine", suite=Suite.PIPELINE, validation=gone)
+    table = render_results([known, check], "one")
     assert table is not None
     assert table == render_results([known], "one")
+
+
+def stored_before(
+    kind: str, check: str, description: str, arguments: dict[str, object], found: dict[str, object]
+) -> dict[str, object]:
+    """A result that an earlier version has stored, which had a class for each check."""
+    return {
+        "success": False,
+        "expectation_config": {
+            "type": kind,
+            "kwargs": {"batch_id": "facts-facts", **arguments},
+            "meta": {"check": check},
+            "description": description,
+            "severity": "critical",
+        },
+        "result": {"element_count": 3, "unexpected_count": 1, "unexpected_percent": 33.3, "missing_count": 0, **found},
+        "meta": {},
+        "exception_info": {"raised_exception": False, "exception_traceback": None, "exception_message": None},
+    }
+
+
+STORED_BEFORE = [
+    (
+        CheckResult(
+            "no_rows_outside_ranges",
+            Outcome.FAILED,
+            "",
+            validation=stored_before(
+                "expect_rows_to_lie_in_ranges",
+                "no_rows_outside_ranges",
+                "Staging holds rows of the batch's ranges only.",
+                {"column": "outside", "value_set": [0]},
+                {"partial_unexpected_list": [3], "observed_value": 3},
+            ),
+        ),
+        "rows outside of the batch's ranges: 3",
+    ),
+    (
+        CheckResult(
+            "published_ranges_meet",
+            Outcome.FAILED,
+            "",
+            suite=Suite.LEDGER,
+            validation=stored_before(
+                "expect_published_ranges_to_meet",
+                "published_ranges_meet",
+                "The published ranges of each partition meet without a gap, up to its position (I1).",
+                {"column": "published_ranges_meet", "min_value": 0.0, "max_value": 0.0},
+                {"partial_unexpected_index_list": [{"published_ranges_meet": 1.0, "subject": "orders[0]"}]},
+            ),
+        ),
+        "1 unexpected values found",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "failure"), STORED_BEFORE, ids=[each.suite for each, _ in STORED_BEFORE])
+def test_result_that_an_earlier_version_has_stored_is_told_with_its_promise(check: CheckResult, failure: str) -> None:
+    """Its type is the name of a class that is gone."""
+    assert check.validation is not None
+    table = render_results([check], "one")
+    assert table is not None
+    told = html.unescape(html.unescape(table))
+    assert check.validation["expectation_config"]["description"] in told
+    assert failure in told
+    assert table.count("fa-times text-danger") == 1
 
 
 def test_drawing_takes_its_colours_from_the_page_and_is_the_same_each_time() -> None:

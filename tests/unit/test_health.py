@@ -20,6 +20,7 @@ from batchledger.model.batch import (
     TopicIdentity,
 )
 from batchledger.model.errors import BatchBlockedError, StagingError
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.quarantine import NOTHING, ErrorKind, summarise
 from batchledger.monitoring.health import (
@@ -27,7 +28,6 @@ from batchledger.monitoring.health import (
     Book,
     CurrentBatch,
     PipelineHealth,
-    PipelineState,
     describe_duration,
     describe_quarantine,
     describe_threats,

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.model.checks import Severity
+from batchledger.model.findings import IncidentKind
 from batchledger.model.incidents import (
     ChannelFailure,
     Condition,
     Findings,
     Incident,
-    IncidentKind,
     Settlement,
     describe_failing_channels,
     settle,

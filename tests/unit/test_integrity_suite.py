@@ -10,8 +10,13 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.adapters.expectations.integrity import IntegrityAuditor
-from batchledger.adapters.expectations.integrity_expectations import ExpectFactToBeZero, choose_expectations
+from batchledger.adapters.expectations import integrity
+from batchledger.adapters.expectations.integrity import (
+    ExpectFactToBeZero,
+    IntegrityAuditor,
+    build_expectation,
+    choose_checks,
+)
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import HoleCounts, HolePolicy, RangeFacts, balance_batch
 from batchledger.model.batch import HeldRange, Position, TopicIdentity
@@ -213,23 +218,24 @@ def test_replay_is_not_compared_with_the_position_nor_with_what_others_hold() ->
     assert names == ({*FAULTS, IntegrityCheck.NO_UNEXPLAINED_HOLES} - of_live)
 
 
-@pytest.mark.parametrize("kind", choose_expectations(CLEAN))
-def test_each_expectation_is_known_by_its_own_name_and_promise(kind: type[ExpectFactToBeZero]) -> None:
-    assert get_expectation_impl(kind.expectation_type) is kind
-    assert kind.expectation_type.startswith("expect_")
-    assert kind.promise().endswith(".")
-    assert kind.of_facts().description == kind.promise()
+@pytest.mark.parametrize("check", IntegrityCheck)
+def test_each_check_is_an_expectation_by_its_own_name_and_promise(check: IntegrityCheck) -> None:
+    assert check in choose_checks(CLEAN)
+    assert get_expectation_impl("expect_fact_to_be_zero") is ExpectFactToBeZero
+    assert check.promise.endswith(".")
+    assert "{total" in check.failure
+    expectation = build_expectation(check)
+    assert (expectation.column, expectation.description) == (check.value, check.promise)
+    assert expectation.meta == {"check": check.value}
 
 
 def test_control_expectation_that_looks_at_another_fact_does_not_find_the_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the fact that it is about, each expectation would let its fault pass."""
-    for kind in choose_expectations(CLEAN):
-        monkeypatch.setattr(kind, "fact", "nothing")
-    table = "batchledger.adapters.expectations.integrity.build_facts_table"
-    original = IntegrityAuditor.judge.__globals__["build_facts_table"]
-    monkeypatch.setattr(table, lambda facts: original(facts).assign(nothing=0))
+    table, build = integrity.build_facts_table, integrity.build_expectation
+    monkeypatch.setattr(integrity, "build_facts_table", lambda facts: table(facts).assign(nothing=0))
+    monkeypatch.setattr(integrity, "build_expectation", lambda *asked: build(*asked).copy(update={"column": "nothing"}))
     for facts, _ in FAULTS.values():
         assert failed(facts) == {}
 

@@ -1,5 +1,6 @@
 """The audit of a ledger: each question finds what is wrong and its clean twin does not; what was not asked is told."""
 
+import html
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.adapters.expectations import ledger_expectations
-from batchledger.adapters.expectations.ledger_expectations import EXPECTATIONS, judge
+from batchledger.adapters.expectations.ledger_expectations import ExpectFactsWithinLimit, build_expectation, judge
+from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth, Position, TopicIdentity
 from batchledger.model.checks import Outcome, Suite
+from batchledger.model.findings import IncidentKind, LedgerCheck, PipelineState
 from batchledger.model.housekeeping import StagingOwner, StagingTable
-from batchledger.model.incidents import IncidentKind
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import SinkMode
 from batchledger.model.stored_facts import JudgedBatch, StoredFacts
@@ -29,14 +31,12 @@ from batchledger.monitoring.audit_questions import (
     leave_unproved,
 )
 from batchledger.monitoring.conditions import find_conditions
-from batchledger.monitoring.health import OpenTransaction, PipelineHealth, PipelineState, Threats
+from batchledger.monitoring.health import OpenTransaction, PipelineHealth, Threats
 from batchledger.monitoring.ledger_audit import (
     FINDINGS_SHOWN,
-    PROOF_BY_INVARIANT,
     AuditLimits,
     Fact,
     LedgerAudit,
-    LedgerCheck,
     OpenBatch,
     Question,
     find_own,
@@ -52,6 +52,7 @@ WHOLE, WINDOW = Coverage(), Coverage(NOW - timedelta(days=1), (ORDERS_1,))
 DEADLINES = Deadlines(lag=timedelta(minutes=10), blocked=timedelta(hours=1))
 LIMITS = AuditLimits()
 CALM = Threats(0, (), None, None)
+CHECK_BY_INVARIANT = {each.row.invariant: each for each in LedgerCheck if each.row.invariant}
 
 
 def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAudit:
@@ -92,7 +93,7 @@ def open_batch(state: BatchState, idle: timedelta, *, is_used: bool = False, is_
 
 def test_consistent_history_passes_every_check_of_the_proof() -> None:
     found = audit(ask_proof(proof(), WHOLE))
-    assert outcomes(found) == {check.value: Outcome.PASSED for check in PROOF_BY_INVARIANT.values()}
+    assert outcomes(found) == {check.value: Outcome.PASSED for check in CHECK_BY_INVARIANT.values()}
     assert (found.failed, found.findings.found, found.exit_code) == ((), (), 0)
     assert all("3 batches, 600 offsets, 590 rows" in each.detail for each in found.checks)
 
@@ -113,7 +114,7 @@ def test_audit_says_of_the_target_what_the_proof_has_shown_of_its_kind(mode: Sin
     assert said in of_target.validation["expectation_config"]["description"]
 
 
-@pytest.mark.parametrize(("invariant", "check"), PROOF_BY_INVARIANT.items())
+@pytest.mark.parametrize(("invariant", "check"), CHECK_BY_INVARIANT.items())
 def test_each_finding_of_the_proof_fails_its_own_check_only(invariant: str, check: LedgerCheck) -> None:
     found = audit(ask_proof(proof(Finding(invariant, "orders[0] 5..7", "two offsets are wrong")), WHOLE))
     assert [each.name for each in found.failed] == [check.value]
@@ -131,8 +132,8 @@ def test_every_invariant_that_the_proof_can_name_has_a_check() -> None:
     )
     history = PublishedHistory((Position(ORDERS_0, 0, 20, IDENTITY),), published)
     found = verify(history, {(9, ORDERS_0): TargetCount(1, 1, 0, 0)})
-    assert {each.invariant for each in found.findings} == set(PROOF_BY_INVARIANT)
-    assert len(audit(ask_proof(found, WHOLE)).failed) == len(PROOF_BY_INVARIANT)
+    assert {each.invariant for each in found.findings} == set(CHECK_BY_INVARIANT)
+    assert len(audit(ask_proof(found, WHOLE)).failed) == len(CHECK_BY_INVARIANT)
 
 
 def test_pipeline_that_has_published_nothing_has_proved_nothing() -> None:
@@ -182,7 +183,7 @@ def test_second_wrong_batch_is_told_although_the_first_one_was() -> None:
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED])
 def test_open_batch_that_nobody_works_on_is_stale(state: BatchState) -> None:
-    found = audit([ask_open_batches("orders", [open_batch(state, timedelta(minutes=61))], NOW, LIMITS)])
+    found = audit([ask_open_batches([open_batch(state, timedelta(minutes=61))], NOW, LIMITS)])
     assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.FAILED}
     (condition,) = found.findings.found
     assert (condition.kind, condition.subject, condition.batch_id) == (IncidentKind.STALE_ATTEMPT, "batch 17", 17)
@@ -199,21 +200,19 @@ def test_open_batch_that_nobody_works_on_is_stale(state: BatchState) -> None:
     ids=["the step has not taken long", "its tasks write"],
 )
 def test_batch_that_somebody_works_on_is_not_stale(at_work: OpenBatch) -> None:
-    found = audit([ask_open_batches("orders", [at_work], NOW, LIMITS)])
+    found = audit([ask_open_batches([at_work], NOW, LIMITS)])
     assert outcomes(found) == {LedgerCheck.STALE_ATTEMPT: Outcome.PASSED}
 
 
 def test_dry_run_that_was_killed_is_to_be_discarded() -> None:
     left = open_batch(BatchState.STAGED, timedelta(hours=9), is_dry_run=True)
-    (condition,) = audit([ask_open_batches("orders", [left], NOW, LIMITS)]).findings.found
+    (condition,) = audit([ask_open_batches([left], NOW, LIMITS)]).findings.found
     assert condition.command == "batchledger discard 17 --reason WHY"
 
 
 def test_blocked_batch_waits_for_a_person_and_is_not_stale() -> None:
     blocked = open_batch(BatchState.BLOCKED, timedelta(days=9))
-    assert outcomes(audit([ask_open_batches("orders", [blocked], NOW, LIMITS)])) == {
-        LedgerCheck.STALE_ATTEMPT: Outcome.EMPTY
-    }
+    assert outcomes(audit([ask_open_batches([blocked], NOW, LIMITS)])) == {LedgerCheck.STALE_ATTEMPT: Outcome.EMPTY}
 
 
 @pytest.mark.parametrize(("minutes", "code"), [(61, 3), (59, 0)])
@@ -321,22 +320,22 @@ def test_what_is_beyond_the_limit_fails_and_passes_only_without_its_expectation(
     assert (found.outcome, found.detail, found.observed["subjects"]) == (Outcome.FAILED, "bad: 61", ["bad"])
     (clean,) = judge([replace(asked, facts=asked.facts[:1])])
     assert clean.passed
-    anything = EXPECTATIONS[check].of(replace(asked, limit=1e9))
-    monkeypatch.setattr(EXPECTATIONS[check], "of", lambda _: anything)
+    anything = build_expectation(replace(asked, limit=1e9))
+    monkeypatch.setattr(ledger_expectations, "build_expectation", lambda _: anything)
     (control,) = judge([asked])
     assert control.passed, "the negative control"
 
 
-def test_every_check_has_an_expectation_of_its_own_with_a_name_and_a_promise_that_people_read() -> None:
-    assert set(EXPECTATIONS) == set(LedgerCheck)
-    for check, kind in EXPECTATIONS.items():
-        expectation = kind.of(Question(check, ""))
-        assert expectation.description == kind.promise()
-        assert kind.promise().endswith(".")
-        (rendered,) = kind._prescriptive_renderer(expectation.configuration)
-        assert rendered.string_template["template"] == kind.promise()
-    names = {kind.expectation_type for kind in EXPECTATIONS.values()}
-    assert len(names) == len(EXPECTATIONS)
+@pytest.mark.parametrize("check", LedgerCheck)
+def test_every_check_is_an_expectation_with_its_name_and_a_promise_that_people_read(check: LedgerCheck) -> None:
+    (found,) = judge([Question(check, "1 thing", (Fact("good", 0.0),))])
+    assert found.validation is not None
+    told = found.validation["expectation_config"]
+    assert (told["description"], told["meta"]["check"]) == (check.row.promise, check.value)
+    assert found.detail == f"1 thing: {check.row.promise}"
+    table = render_results([found], "one")
+    assert table is not None
+    assert html.escape(check.row.promise) in table
 
 
 def test_result_is_kept_as_great_expectations_serialises_it_and_can_be_loaded_again() -> None:
@@ -344,7 +343,7 @@ def test_result_is_kept_as_great_expectations_serialises_it_and_can_be_loaded_ag
     assert check.validation is not None
     configuration = check.validation["expectation_config"]
     suite = ExpectationSuite("again", expectations=[configuration])
-    assert isinstance(suite.expectations[0], EXPECTATIONS[LedgerCheck.LAG])
+    assert isinstance(suite.expectations[0], ExpectFactsWithinLimit)
     assert (check.suite, check.passed, configuration["kwargs"]["max_value"]) == (Suite.LEDGER, True, 60.0)
 
 

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from batchledger.model.checks import Severity
-from batchledger.model.incidents import Condition, Event, Incident, IncidentKind
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import Condition, Event, Incident
 from batchledger.monitoring.messages import LINE_CHARACTERS, Links, compose
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -17,9 +17,10 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
     StagingLostError,
 )
+from batchledger.model.findings import PipelineState
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.monitoring.conditions import find_conditions
-from batchledger.monitoring.health import PipelineState, survey
+from batchledger.monitoring.health import survey
 from batchledger.ports import Publication
 from tests.fakes.crash import Interrupt
 from tests.fakes.incidents import MemoryIncidents

@@ -17,9 +17,10 @@ from batchledger.interfaces.cli.commands import upkeep as upkeep_commands
 from batchledger.model.batch import TopicIdentity
 from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.model.findings import IncidentKind, LedgerCheck
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
-from batchledger.model.incidents import Condition, Findings, IncidentKind
-from batchledger.monitoring.ledger_audit import LedgerAudit, LedgerCheck
+from batchledger.model.incidents import Condition, Findings
+from batchledger.monitoring.ledger_audit import LedgerAudit
 from batchledger.proof.newest import Coverage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

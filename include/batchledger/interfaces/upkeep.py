@@ -59,7 +59,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     platform, alerting = build_platform(pipeline), build_alerting(pipeline)
     coverage, questions = _ask_history(pipeline, platform.sink, pipeline.audit.newest if newest is None else newest)
     work = load_work(dsn, pipeline.name)
-    questions.append(ask_open_batches(pipeline.name, work.batches, now, limits))
+    questions.append(ask_open_batches(work.batches, now, limits))
     questions.append(ask_staging(work.tables, now, limits))
     # The ledger before the source, so that a batch that is published meanwhile is no loss.
     stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)

@@ -8,7 +8,7 @@ passed nor failed, and one that found nothing to judge has not passed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
@@ -22,19 +22,74 @@ class IntegrityCheck(StrEnum):
     Those of the position, of published offsets and of numbers are of live batches: a replay takes over what others
     hold. Those of messages and of numbers are of pipelines that ask for them. The limit of quarantine is of batches
     that are read from Kafka: a replay of quarantine leaves there what was there.
+
+    ``promise`` is what holds when one passes. ``failure`` is what is wrong otherwise; ``{total}`` in it is how much.
     """
 
-    NO_DUPLICATE_OFFSETS = "no_duplicate_offsets"
-    NO_ROWS_OUTSIDE_RANGES = "no_rows_outside_ranges"
-    NO_UNEXPLAINED_HOLES = "no_unexplained_holes"
-    BALANCE_CLOSES = "balance_closes"
-    RANGES_MEET_POSITION = "ranges_meet_position"
-    NO_PUBLISHED_OFFSETS = "no_published_offsets"
-    STAGED_AS_REPORTED = "staged_as_reported"
-    NO_DUPLICATE_MESSAGES = "no_duplicate_messages"
-    NO_MISSING_NUMBERS = "no_missing_numbers"
-    NO_REPEATED_NUMBERS = "no_repeated_numbers"
-    QUARANTINE_WITHIN_LIMIT = "quarantine_within_limit"
+    promise: str
+    failure: str
+
+    def __new__(cls, name: str, promise: str = "", failure: str = "") -> Self:
+        """Return the name, which knows what is said of the check."""
+        check = str.__new__(cls, name)
+        check._value_, check.promise, check.failure = name, promise, failure
+        return check
+
+    NO_DUPLICATE_OFFSETS = (
+        "no_duplicate_offsets",
+        "Each (topic, partition, offset) is staged once.",
+        "rows that repeat an offset staged already: {total}",
+    )
+    NO_ROWS_OUTSIDE_RANGES = (
+        "no_rows_outside_ranges",
+        "Staging holds rows of the batch's ranges only.",
+        "rows outside of the batch's ranges: {total}",
+    )
+    NO_UNEXPLAINED_HOLES = (
+        "no_unexplained_holes",
+        "Every offset of the ranges has a visible record, or the pipeline declares such holes.",
+        "offsets without a visible record, which source.holes does not allow for: {total}",
+    )
+    BALANCE_CLOSES = (
+        "balance_closes",
+        "until - start = accepted + duplicates + quarantined + tombstones + filtered + holes + accepted loss.",
+        "the balance does not close; offsets unaccounted for: {total:+d}",
+    )
+    RANGES_MEET_POSITION = (
+        "ranges_meet_position",
+        "Each range starts at the stored next offset.",
+        "ranges do not start at the stored position; offsets apart: {total:+d}",
+    )
+    NO_PUBLISHED_OFFSETS = (
+        "no_published_offsets",
+        "No other live batch of the epoch has published an offset of the ranges.",
+        "offsets published already: {total}",
+    )
+    STAGED_AS_REPORTED = (
+        "staged_as_reported",
+        "Staging holds as many rows as the writing tasks reported.",
+        "rows that the writing tasks reported and rows staged differ by {total:+d}",
+    )
+    NO_DUPLICATE_MESSAGES = (
+        "no_duplicate_messages",
+        "No record repeats a message, of this batch or of an earlier one.",
+        "records that repeat a message, while dedupe.duplicates is block: {total}",
+    )
+    NO_MISSING_NUMBERS = (
+        "no_missing_numbers",
+        "No number is missing between those that the batch brings and those that were seen before.",
+        "numbers missing in what the producers have numbered: {total}",
+    )
+    NO_REPEATED_NUMBERS = (
+        "no_repeated_numbers",
+        "No record has a number that was seen before.",
+        "records whose number was seen before: {total}",
+    )
+    QUARANTINE_WITHIN_LIMIT = (
+        "quarantine_within_limit",
+        "No more of the records are quarantined than quarantine.max_share allows.",
+        "too many of the records would be quarantined: {total}",
+    )
 
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})

@@ -8,40 +8,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from batchledger.model.checks import Severity
+from batchledger.model.findings import IncidentKind
 
 Key = tuple[str, str, str]
 
 FIRST_RETRY = timedelta(minutes=1)
 LAST_RETRY = timedelta(minutes=15)
 GIVEN_UP_AFTER = timedelta(days=1)
-# A broker that is restarted is away for less.
-PATIENCE = timedelta(minutes=1)
 # One failure may be a blip, three are told.
 TRIES_OF_A_FAILING_CHANNEL = 3
-
-
-class IncidentKind(StrEnum):
-    """What kind of thing has happened; a look says which kinds it has looked for."""
-
-    BLOCKED = "blocked"
-    BLOCKED_TOO_LONG = "blocked_too_long"
-    CHECK_FAILED = "check_failed"
-    QUARANTINED = "quarantined"
-    UNREACHABLE = "unreachable"
-    LOSS = "loss"
-    SOURCE_CHANGED = "source_changed"
-    STUCK_TRANSACTION = "stuck_transaction"
-    EXPIRY_NEAR = "expiry_near"
-    LAG = "lag"
-    FRESHNESS = "freshness"
-    FAILING = "failing"
-    STALE_ATTEMPT = "stale_attempt"
-    ORPHANED_STAGING = "orphaned_staging"
-    LEDGER_FINDING = "ledger_finding"
-    CHANNEL_FAILING = "channel_failing"
 
 
 class Event(StrEnum):
@@ -69,6 +47,23 @@ class Condition:
     command: str = ""
     batch_id: int | None = None
     run: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kind: IncidentKind,
+        pipeline: str,
+        more: str = "",
+        lines: tuple[str, ...] = (),
+        *,
+        subject: str = "",
+        batch_id: int | None = None,
+        run: str | None = None,
+    ) -> Self:
+        """Return the condition with what the catalogue says of it; ``more`` ends its title."""
+        row = kind.row
+        command = row.command.format(pipeline=pipeline, subject=subject, batch_id=batch_id)
+        return cls(pipeline, kind, subject, row.severity, row.happened + more, lines, command, batch_id, run)
 
     @property
     def key(self) -> Key:
@@ -211,11 +206,6 @@ def choose_channels(condition: Condition, channels: Sequence[str]) -> list[str]:
     return [each for each in channels if (condition.kind, condition.subject) != (IncidentKind.CHANNEL_FAILING, each)]
 
 
-def wait_before(kind: IncidentKind) -> timedelta:
-    """Return how long an incident has to last before it is told; one that ends before is not told at all."""
-    return PATIENCE if kind is IncidentKind.UNREACHABLE else timedelta()
-
-
 def wait_after(tries: int) -> timedelta:
     """Return how long a notification waits after a try that failed: 1, 2, 4, 8 and then 15 minutes.
 
@@ -239,14 +229,9 @@ def describe_failing_channels(
         if each.condition.kind is kind and each.condition.subject not in channels
     ]
     found = tuple(
-        Condition(
-            pipeline,
-            kind,
-            each.channel,
-            Severity.WARNING,
-            f"alert channel {each.channel} does not deliver",
-            _tell_failure(each),
-            f"batchledger alerts test {each.channel}",
+        replace(
+            Condition.of(kind, pipeline, lines=_tell_failure(each), subject=each.channel),
+            title=f"alert channel {each.channel} does not deliver",
         )
         for each in failures
         if each.tries >= TRIES_OF_A_FAILING_CHANNEL

@@ -14,9 +14,10 @@ from time import monotonic
 
 from batchledger.lifecycle.platform import Deadlines, Platform
 from batchledger.model.errors import BatchledgerError, ChannelError, ConfigurationError
+from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Findings, Message, Notification, Settlement, describe_failing_channels
 from batchledger.monitoring.conditions import find_conditions
-from batchledger.monitoring.health import PipelineHealth, PipelineState, survey
+from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links, compose, compose_trial
 from batchledger.ports import Channel, Incidents
 

@@ -5,51 +5,42 @@ from datetime import datetime, timedelta
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import BatchState
+from batchledger.model.findings import LedgerCheck, PipelineState, Place, list_kinds
 from batchledger.model.housekeeping import StagingTable
 from batchledger.model.incidents import Condition, Findings
 from batchledger.model.records.rules import SinkMode
-from batchledger.monitoring.health import PipelineHealth, PipelineState, describe_duration
-from batchledger.monitoring.ledger_audit import PROOF_BY_INVARIANT, AuditLimits, Fact, LedgerCheck, OpenBatch, Question
+from batchledger.monitoring.health import PipelineHealth, describe_duration
+from batchledger.monitoring.ledger_audit import AuditLimits, Fact, OpenBatch, Question
 from batchledger.proof.newest import Coverage
 from batchledger.proof.verification import Verification
 
+_PROOFS = tuple(each for each in LedgerCheck if each.row.invariant)
 # What every run finds too.
-_SHARED = (
-    LedgerCheck.BLOCKED,
-    LedgerCheck.SOURCE,
-    LedgerCheck.LOSS,
-    LedgerCheck.STUCK,
-    LedgerCheck.EXPIRY,
-    LedgerCheck.LAG,
-)
+_SHARED = tuple(each for each in LedgerCheck if each.row.kind not in list_kinds(Place.AUDIT))
 
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
-    """Ask what the proof of the history has found; since when it has looked is part of every answer.
-
-    The command is one that can end the incident: an audit of the whole history.
-    """
+    """Ask what the proof of the history has found; since when it has looked is part of every answer."""
     size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
-    command = f"batchledger audit {verification.pipeline} --newest 0"
-    proved = (Fact(scope, 0),) if verification.batches else ()
-    for invariant, check in PROOF_BY_INVARIANT.items():
+    clean = (Fact(scope, 0),) if verification.batches else ()
+    for check in _PROOFS:
         found = tuple(
-            Fact(each.where, 1, f"{each.where}: {each.detail}", command)
+            Fact(each.where, 1, f"{each.where}: {each.detail}")
             for each in verification.findings
-            if each.invariant == invariant
+            if each.invariant == check.row.invariant
         )
         differs = check is LedgerCheck.TARGET and verification.mode is not SinkMode.APPEND
-        promise = f"{verification.proved_of_target}." if differs else ""
-        yield Question(check, scope, found or proved, promise=promise)
+        proved = f"{verification.proved_of_target}." if differs else ""
+        yield Question(check, scope, found or clean, proved=proved)
 
 
 def leave_unproved(reason: str) -> Iterator[Question]:
     """Say that the history could not be proved."""
-    return (Question(check, "", unanswered=reason) for check in PROOF_BY_INVARIANT.values())
+    return (Question(check, "", unanswered=reason) for check in _PROOFS)
 
 
-def ask_open_batches(pipeline: str, batches: Sequence[OpenBatch], now: datetime, limits: AuditLimits) -> Question:
+def ask_open_batches(batches: Sequence[OpenBatch], now: datetime, limits: AuditLimits) -> Question:
     """Ask whether a batch is open that nobody works on.
 
     That is one whose newest attempt has ended no step for ``stale_after`` while nobody uses its staging. A blocked one
@@ -59,7 +50,7 @@ def ask_open_batches(pipeline: str, batches: Sequence[OpenBatch], now: datetime,
     return Question(
         LedgerCheck.STALE_ATTEMPT,
         f"{len(working)} batches at work",
-        tuple(_stale_fact(pipeline, each, now) for each in working),
+        tuple(_stale_fact(each, now) for each in working),
         limits.stale_after.total_seconds(),
     )
 
@@ -91,8 +82,8 @@ def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadline
     for check in _SHARED:
         if check in unasked:
             continue
-        found = tuple(_found_fact(each) for each in findings.found if each.kind is check.kind)
-        unanswered = "" if check.kind in findings.looked_for else health.detail
+        found = tuple(_found_fact(each) for each in findings.found if each.kind is check.row.kind)
+        unanswered = "" if check.row.kind in findings.looked_for else health.detail
         scope = _describe_scope(check, health, now)
         yield Question(check, scope, found or (Fact(scope, 0),), unanswered=unanswered)
 
@@ -112,15 +103,14 @@ def _describe_scope(check: LedgerCheck, health: PipelineHealth, now: datetime) -
 
 
 def _found_fact(condition: Condition) -> Fact:
-    return Fact(condition.subject, 1, "; ".join(condition.lines), condition.command, condition.batch_id, condition.run)
+    return Fact(condition.subject, 1, "; ".join(condition.lines), batch_id=condition.batch_id, run=condition.run)
 
 
-def _stale_fact(pipeline: str, batch: OpenBatch, now: datetime) -> Fact:
+def _stale_fact(batch: OpenBatch, now: datetime) -> Fact:
     idle = timedelta() if batch.is_used else max(now - batch.last_step_at, timedelta())
     who = f"attempt {batch.attempt} of run {batch.run}" if batch.run else "no attempt"
     kind = "a dry run" if batch.is_dry_run else f"{batch.state}, lane {batch.lane}"
-    again = f"batchledger run {pipeline} --batch {batch.batch_id}"
-    command = f"batchledger discard {batch.batch_id} --reason WHY" if batch.is_dry_run else again
+    command = f"batchledger discard {batch.batch_id} --reason WHY" if batch.is_dry_run else ""
     detail = f"{batch.subject} is {kind}; {who} has ended no step for {describe_duration(idle)}"
     return Fact(batch.subject, idle.total_seconds(), detail, command, batch.batch_id, batch.run)
 
@@ -130,4 +120,4 @@ def _staging_fact(table: StagingTable, now: datetime, limits: AuditLimits) -> Fa
     age = 2 * limits.orphaned_after if table.over_since is None else max(now - table.over_since, timedelta())
     told = "at an unknown time" if table.over_since is None else f"{describe_duration(age)} ago"
     detail = f"{table.name} of an attempt that was over {told}"
-    return Fact(table.name, age.total_seconds(), detail, "batchledger housekeeping", table.batch_id)
+    return Fact(table.name, age.total_seconds(), detail, batch_id=table.batch_id)

@@ -5,22 +5,18 @@ exception that a transform, Spark or a table has raised is passed on: it may hol
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import Batch, BatchState, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity
-from batchledger.model.incidents import Condition, Findings, IncidentKind, Key
+from batchledger.model.findings import IncidentKind, PipelineState, Place, list_kinds
+from batchledger.model.incidents import Condition, Findings, Key
 from batchledger.model.offsets import count_offsets, describe_ranges
 from batchledger.model.records.quarantine import QuarantineContent
 from batchledger.model.stored_facts import JudgedBatch, StoredFacts
-from batchledger.monitoring.health import (
-    PipelineHealth,
-    PipelineState,
-    Threats,
-    describe_duration,
-    describe_transaction,
-)
+from batchledger.monitoring.health import PipelineHealth, Threats, describe_duration, describe_transaction
 
 FAILURES_TO_TELL = 2
 # Retention deletes whole segments, so the last quarter of its time is the time to act.
@@ -28,23 +24,6 @@ EXPIRY_SHARE = 0.25
 CHECKS_TOLD = 20
 _QUARANTINE_STEPS = (1, 100, 10_000, 1_000_000)
 NAMES_IN_TITLE = 2
-
-_OF_LEDGER = frozenset(
-    {
-        IncidentKind.BLOCKED,
-        IncidentKind.BLOCKED_TOO_LONG,
-        IncidentKind.CHECK_FAILED,
-        IncidentKind.QUARANTINED,
-        IncidentKind.FAILING,
-        IncidentKind.FRESHNESS,
-        IncidentKind.UNREACHABLE,
-    }
-)
-_OF_THREATS = frozenset({IncidentKind.STUCK_TRANSACTION, IncidentKind.EXPIRY_NEAR, IncidentKind.LAG})
-# Their subject is a batch, and they are over with it.
-_OF_BATCH = frozenset(
-    {IncidentKind.BLOCKED, IncidentKind.BLOCKED_TOO_LONG, IncidentKind.FAILING, IncidentKind.STALE_ATTEMPT}
-)
 
 
 def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Findings:
@@ -60,17 +39,17 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
         *_of_survey(health),
         *(_of_threats(health.pipeline, health.threats, deadlines, now) if health.threats else ()),
     )
-    return Findings(found, _OF_LEDGER | _find_asked(health), _find_unknown(stored), dict(_explain_ends(stored)))
+    asked = list_kinds(Place.LEDGER) | _find_asked(health)
+    return Findings(found, asked, _find_unknown(stored), dict(_explain_ends(stored)))
 
 
 def _find_asked(health: PipelineHealth) -> frozenset[IncidentKind]:
     """Return what the survey can say is over. Of another topic nobody knows what the old one has lost."""
     if health.state is PipelineState.UNKNOWN:
-        return frozenset()
+        return frozenset({IncidentKind.UNREACHABLE})
     if health.state is PipelineState.SOURCE_CHANGED:
-        return frozenset({IncidentKind.SOURCE_CHANGED})
-    source = frozenset({IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED})
-    return source if health.threats is None else source | _OF_THREATS
+        return frozenset({IncidentKind.UNREACHABLE, IncidentKind.SOURCE_CHANGED})
+    return list_kinds(Place.SURVEY) if health.threats is None else list_kinds(Place.SURVEY, Place.THREATS)
 
 
 def _find_unknown(stored: StoredFacts) -> frozenset[Key]:
@@ -89,16 +68,17 @@ def _explain_ends(stored: StoredFacts) -> Iterator[tuple[Key, str]]:
         _key_of(facts.batch, check): (facts, check) for facts in stored.newest_published for check in facts.checks
     }
     for each in stored.open_incidents:
-        _, kind, _ = each.key
-        if each.batch_state is BatchState.DISCARDED and (kind in _OF_BATCH or kind == IncidentKind.CHECK_FAILED):
+        kind = IncidentKind(each.key[1])
+        is_of_batch = kind.row.is_of_batch
+        if each.batch_state is BatchState.DISCARDED and (is_of_batch or kind is IncidentKind.CHECK_FAILED):
             yield each.key, "discarded"
-        elif kind in _OF_BATCH and each.batch_state is not None and each.batch_state.is_permitted:
+        elif is_of_batch and each.batch_state is not None and each.batch_state.is_permitted:
             accepted = "accepted by a person" if each.is_accepted else ""
             published = "published" if each.batch_state is BatchState.PUBLISHED else ""
             yield each.key, " and ".join(part for part in (accepted, published) if part)
-        elif kind == IncidentKind.CHECK_FAILED:
+        elif kind is IncidentKind.CHECK_FAILED:
             yield each.key, _explain_check(*judged[each.key]) if each.key in judged else "not asked for any more"
-        elif kind == IncidentKind.QUARANTINED:
+        elif kind is IncidentKind.QUARANTINED:
             left = stored.quarantine.records
             yield each.key, f"{left:,} are left" if left else "nothing is in quarantine any more"
 
@@ -116,9 +96,9 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
             yield _blocked(facts)
             age = now - facts.blocked_since if facts.blocked_since else timedelta()
             if deadlines.blocked is not None and age > deadlines.blocked:
-                title = f"blocked for more than {describe_duration(deadlines.blocked)}"
+                more = f" for more than {describe_duration(deadlines.blocked)}"
                 line = f"{batch.label} waits for a person since {facts.blocked_since:%Y-%m-%d %H:%M} UTC"
-                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, title, (line, *_tell_retake(facts)))
+                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, more, (line, *_tell_retake(facts)))
         else:
             # A critical check that could not run leaves the batch as it is.
             yield from _failed_checks(batch, (each for each in facts.checks if each.outcome is Outcome.NOT_RUN))
@@ -129,15 +109,14 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
                 f"the newest error is of its {facts.failed_step} step" if facts.failed_step else "",
                 "the errors are in the output of the command below, and in the tasks' logs",
             )
-            title = f"failing — {facts.failures_in_a_row} attempts in a row"
-            yield _of_batch(batch, IncidentKind.FAILING, title, tuple(filter(None, lines)))
+            more = f" — {facts.failures_in_a_row} attempts in a row"
+            yield _of_batch(batch, IncidentKind.FAILING, more, tuple(filter(None, lines)))
 
 
 def _blocked(facts: JudgedBatch) -> Condition:
     batch, failed = facts.batch, [each for each in facts.checks if each.blocks]
     names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
     more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
-    title = f"blocked — {names}{more}" if failed else "blocked"
     count = count_offsets(batch.ranges)
     offsets = f"{count:,} {'offset' if count == 1 else 'offsets'} in {describe_ranges(batch.ranges)}"
     lines = (
@@ -145,7 +124,7 @@ def _blocked(facts: JudgedBatch) -> Condition:
         *_tell_retake(facts),
         *(_describe_check(each) for each in failed[:CHECKS_TOLD]),
     )
-    return _of_batch(batch, IncidentKind.BLOCKED, title, lines)
+    return _of_batch(batch, IncidentKind.BLOCKED, f" — {names}{more}" if failed else "", lines)
 
 
 def _tell_retake(facts: JudgedBatch) -> tuple[str, ...]:
@@ -165,29 +144,24 @@ def _of_quarantine(content: QuarantineContent, pipeline: str) -> Iterator[Condit
 
     One incident for each of ``_QUARANTINE_STEPS`` that is reached, until fewer are left.
     """
-    command, kind = f"batchledger quarantine list {pipeline}", IncidentKind.QUARANTINED
     for step in _QUARANTINE_STEPS:
         if content.records >= step:
             more = f"{step:,} or more"
             subject, title = ("", content.title) if step == 1 else (more, f"{more} records in quarantine")
-            yield Condition(pipeline, kind, subject, Severity.WARNING, title, content.lines, command)
+            told = Condition.of(IncidentKind.QUARANTINED, pipeline, lines=content.lines, subject=subject)
+            yield replace(told, title=title)
 
 
 def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Condition]:
     for check in checks:
         if check.severity is Severity.INFO or check.outcome not in (Outcome.FAILED, Outcome.NOT_RUN):
             continue
-        is_judged = check.outcome is Outcome.FAILED
-        what = "check failed" if is_judged else "check could not run"
-        yield Condition(
-            *_key_of(batch, check),
-            check.severity,
-            f"{what} — {check.name}",
-            (f"{batch.label} is {batch.state}", _describe_check(check)),
-            f"batchledger batch {batch.batch_id}",
-            batch.batch_id,
-            batch.attempt_run,
-        )
+        pipeline, kind, subject = _key_of(batch, check)
+        lines = (f"{batch.label} is {batch.state}", _describe_check(check))
+        named, run = f" — {check.name}", batch.attempt_run
+        told = Condition.of(kind, pipeline, named, lines, subject=subject, batch_id=batch.batch_id, run=run)
+        title = told.title if check.outcome is Outcome.FAILED else f"check could not run{named}"
+        yield replace(told, severity=check.severity, title=title)
 
 
 def _key_of(batch: Batch, check: CheckResult) -> tuple[str, IncidentKind, str]:
@@ -200,54 +174,42 @@ def _of_freshness(stored: StoredFacts, pipeline: str, deadlines: Deadlines, now:
     """Before the first publication the time counts from the first plan."""
     since, limit = stored.published_at or stored.known_since, deadlines.freshness
     if since is not None and limit is not None and now - since > limit:
-        title = f"nothing published for more than {describe_duration(limit)}"
         first = "the last publication was" if stored.published_at else "nothing was published since the first plan"
         line = f"{first} at {since:%Y-%m-%d %H:%M} UTC, {describe_duration(now - since)} ago"
-        command = f"batchledger batches {pipeline}"
-        yield Condition(pipeline, IncidentKind.FRESHNESS, "", Severity.WARNING, title, (line,), command)
+        yield Condition.of(IncidentKind.FRESHNESS, pipeline, f" for more than {describe_duration(limit)}", (line,))
 
 
 def _of_survey(health: PipelineHealth) -> Iterator[Condition]:
-    kind, severity, title = {
-        PipelineState.LOSS: (IncidentKind.LOSS, Severity.CRITICAL, "unread records are lost"),
-        PipelineState.SOURCE_CHANGED: (IncidentKind.SOURCE_CHANGED, Severity.CRITICAL, "the topic is another one"),
-        PipelineState.UNKNOWN: (IncidentKind.UNREACHABLE, Severity.WARNING, "the source cannot be asked"),
-    }.get(health.state, (None, Severity.INFO, ""))
-    if kind is not None:
-        command = f"batchledger plan {health.pipeline}"
-        yield Condition(health.pipeline, kind, "", severity, title, (health.detail,), command)
+    for kind in list_kinds(Place.SURVEY):
+        if kind.row.state is health.state:
+            yield Condition.of(kind, health.pipeline, lines=(health.detail,))
 
 
 def _of_threats(pipeline: str, threats: Threats, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
-    command = f"batchledger plan {pipeline}"
     for each in threats.transactions:
         if each.is_stuck:
-            title, kind = f"stuck transaction in {each.partition}", IncidentKind.STUCK_TRANSACTION
-            line = describe_transaction(each, now)
-            yield Condition(pipeline, kind, str(each.partition), Severity.CRITICAL, title, (line,), command)
+            kind, where = IncidentKind.STUCK_TRANSACTION, str(each.partition)
+            yield Condition.of(kind, pipeline, f" in {where}", (describe_transaction(each, now),), subject=where)
     expiring, oldest = threats.first_to_expire, threats.oldest_unread
     if expiring and expiring.expires_at and expiring.oldest_unread_at:
         left, retention = expiring.expires_at - now, expiring.expires_at - expiring.oldest_unread_at
         if left <= retention * EXPIRY_SHARE:
             when = f"in {describe_duration(left)}" if left > timedelta() else "at any moment"
             line = f"{expiring.partition}@{expiring.next_offset}: the oldest unread record may expire {when}"
-            title = "unread records are about to expire"
-            yield Condition(pipeline, IncidentKind.EXPIRY_NEAR, "", Severity.CRITICAL, title, (line,), command)
+            yield Condition.of(IncidentKind.EXPIRY_NEAR, pipeline, lines=(line,))
     if oldest and oldest.oldest_unread_at and deadlines.lag is not None:
         age = now - oldest.oldest_unread_at
         if age > deadlines.lag:
             first = f"the oldest record, {oldest.partition}@{oldest.next_offset}, is {describe_duration(age)} old"
             line = f"{threats.unread_records:,} unread offsets; {first}"
-            title = f"lag of more than {describe_duration(deadlines.lag)}"
-            yield Condition(pipeline, IncidentKind.LAG, "", Severity.WARNING, title, (line,), command)
+            more = f" of more than {describe_duration(deadlines.lag)}"
+            yield Condition.of(IncidentKind.LAG, pipeline, more, (line,))
 
 
-def _of_batch(batch: Batch, kind: IncidentKind, title: str, lines: tuple[str, ...]) -> Condition:
-    """Return a critical condition whose subject is the batch."""
-    subject, command = batch.subject, f"batchledger batch {batch.batch_id}"
-    return Condition(
-        batch.pipeline, kind, subject, Severity.CRITICAL, title, lines, command, batch.batch_id, batch.attempt_run
-    )
+def _of_batch(batch: Batch, kind: IncidentKind, more: str, lines: tuple[str, ...]) -> Condition:
+    """Return a condition whose subject is the batch."""
+    run = batch.attempt_run
+    return Condition.of(kind, batch.pipeline, more, lines, subject=batch.subject, batch_id=batch.batch_id, run=run)
 
 
 def _describe_check(check: CheckResult) -> str:

@@ -6,7 +6,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from batchledger.lifecycle import plans
 from batchledger.lifecycle.platform import PipelineRules, Platform, load_positions
@@ -21,6 +20,7 @@ from batchledger.model.batch import (
     StepFailure,
 )
 from batchledger.model.errors import BatchledgerError, LossError, TopicChangedError
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
 from batchledger.planning.live import check_source, choose_first_positions
@@ -30,21 +30,6 @@ STUCK_AFTER = timedelta(minutes=15)
 
 # An error that is longer is told by its first sentence.
 SHORT_ERROR_CHARACTERS = 200
-
-
-class PipelineState(StrEnum):
-    """How a pipeline stands, the worst first. ``running`` is known only where Airflow can be asked."""
-
-    LOSS = "loss"
-    SOURCE_CHANGED = "source changed"
-    BLOCKED = "blocked"
-    FAILING = "failing"
-    STUCK = "stuck transaction"
-    PAUSED = "paused"
-    UNKNOWN = "unknown"
-    RUNNING = "running"
-    LAGGING = "lagging"
-    CAUGHT_UP = "caught up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Incidents(Protocol):
 
         Two looks at a pipeline are settled one after the other. A channel that was named after an incident had begun is
         told of it while it goes on. An end is told through the channels that are told of the opening; where nobody was
-        to be told of that yet (``incidents.wait_before``), nobody is told of either.
+        to be told of that yet (``KindRow.patience``), nobody is told of either.
         """
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:

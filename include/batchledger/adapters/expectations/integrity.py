@@ -1,8 +1,8 @@
 """The Auditor port: the integrity suite that every batch has to pass, judged by Great Expectations.
 
-The facts are one small table, a row per range, aggregated in one pass before; expectations over millions of rows would
-run one query each. This module never changes data (I6). A check that could not run is neither a pass nor bad data: it
-is ``not_run``, and stored as that.
+The facts are one small table, a row per range and a column per check, aggregated in one pass before; expectations over
+millions of rows would run one query each. They are counts, so no value of a record is among them. This module never
+changes data (I6). A check that could not run is neither a pass nor bad data: it is ``not_run``, and stored as that.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,12 @@ from typing import Any
 
 import pandas as pd
 from great_expectations.core import ExpectationValidationResult
+from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.metadata_types import FailureSeverity
+from great_expectations.render import LegacyDiagnosticRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
 
-from batchledger.adapters.expectations.integrity_expectations import ExpectFactToBeZero, choose_expectations
 from batchledger.adapters.expectations.judging import judge_table
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import count_holes, describe_holes
@@ -24,6 +28,36 @@ from batchledger.model.records.quarantine import QuarantineLimit
 RANGES_SHOWN = 8
 
 
+class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
+    """Each range has 0 of the fact; the description is the promise of the check that ``meta`` names."""
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
+    def _diagnostic_unexpected_statement_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        """What Data Docs say of a failure: the numbers, in the words of the check."""
+        if result is None or result.success or result.expectation_config is None:
+            return []
+        check = IntegrityCheck((result.expectation_config.meta or {})["check"])
+        failure = check.failure.format(total=result.result["observed_value"])
+        template = {"template": failure, "styling": {"classes": ["text-danger"]}}
+        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
+    def _diagnostic_unexpected_table_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> None:
+        """No table: the column's numbers say nothing without their ranges."""
+
+
 @dataclass(frozen=True)
 class IntegrityAuditor:
     """See the port."""
@@ -31,17 +65,48 @@ class IntegrityAuditor:
     def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         """See the port."""
         table = build_facts_table(facts)
-        severities = {each: _severity_of(each, facts) for each in choose_expectations(facts)}
+        severities = {each: _severity_of(each, facts) for each in choose_checks(facts)}
         # More than the counts costs a metric each, and the table is at hand.
         results = judge_table(
             table,
-            {each.check: each.of_facts(severity) for each, severity in severities.items()},
+            {each: build_expectation(each, severity) for each, severity in severities.items()},
             {"result_format": "BASIC"},
         )
         return [
-            _annotate(replace(_explain(kind, results[kind.check], table), severity=severity), facts)
-            for kind, severity in severities.items()
+            _annotate(replace(_explain(each, results[each], table), severity=severity), facts)
+            for each, severity in severities.items()
         ]
+
+
+def choose_checks(facts: AttemptFacts) -> list[IntegrityCheck]:
+    """Return what a batch with these facts has to meet."""
+    chosen = [
+        IntegrityCheck.NO_DUPLICATE_OFFSETS,
+        IntegrityCheck.NO_ROWS_OUTSIDE_RANGES,
+        IntegrityCheck.NO_UNEXPLAINED_HOLES,
+        IntegrityCheck.BALANCE_CLOSES,
+        IntegrityCheck.STAGED_AS_REPORTED,
+    ]
+    if facts.positions is not None:
+        chosen += [IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS]
+    if facts.quarantine_limit is not None:
+        chosen.append(IntegrityCheck.QUARANTINE_WITHIN_LIMIT)
+    if facts.is_blocked_by_duplicates:
+        chosen.append(IntegrityCheck.NO_DUPLICATE_MESSAGES)
+    if facts.numbers is not None:
+        chosen += [IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS]
+    return chosen
+
+
+def build_expectation(check: IntegrityCheck, severity: Severity = Severity.CRITICAL) -> ExpectFactToBeZero:
+    """Return the expectation about the check's column of the facts."""
+    return ExpectFactToBeZero(
+        column=check.value,
+        value_set=[0],
+        description=check.promise,
+        meta={"check": check.value},
+        severity=FailureSeverity(severity.value),
+    )
 
 
 def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
@@ -51,49 +116,45 @@ def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
     """
     next_offset = {position.partition: position.next_offset for position in facts.positions or ()}
     published = count_covered([each.range for each in facts.published], [each.range for each in facts.ranges])
-    rows = [
-        {
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(IntegrityCheck, 0)
+        | {
             "range": str(each.range),
-            "extra_copies": each.staged - each.distinct,
-            "outside": each.outside,
-            "unexplained_holes": len(each.range) - each.visible - balance.holes,
-            "unexplained": balance.unexplained,
-            "distance_to_position": each.range.start - next_offset.get(each.range.partition, -1),
-            "published": taken,
-            "missing_of_reported": 0,
+            IntegrityCheck.NO_DUPLICATE_OFFSETS: each.staged - each.distinct,
+            IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: each.outside,
+            IntegrityCheck.NO_UNEXPLAINED_HOLES: len(each.range) - each.visible - balance.holes,
+            IntegrityCheck.BALANCE_CLOSES: balance.unexplained,
+            IntegrityCheck.RANGES_MEET_POSITION: each.range.start - next_offset.get(each.range.partition, -1),
+            IntegrityCheck.NO_PUBLISHED_OFFSETS: taken,
             # What was listed when the range was published before has been accepted.
-            "repeated_messages": each.duplicates - each.known_duplicates,
-            "missing_numbers": 0,
-            "repeated_numbers": 0,
-            "quarantined_beyond_limit": 0,
+            IntegrityCheck.NO_DUPLICATE_MESSAGES: each.duplicates - each.known_duplicates,
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
     ]
     staged = sum(each.staged + each.outside for each in facts.ranges)
-    rows[0]["missing_of_reported"] = facts.reported - facts.set_aside - staged
-    rows[0]["quarantined_beyond_limit"] = facts.quarantined if facts.drains else 0
+    rows[0][IntegrityCheck.STAGED_AS_REPORTED] = facts.reported - facts.set_aside - staged
+    rows[0][IntegrityCheck.QUARANTINE_WITHIN_LIMIT] = facts.quarantined if facts.drains else 0
     if facts.numbers is not None:
-        rows[0] |= {"missing_numbers": facts.missing_numbers, "repeated_numbers": facts.numbers.repeated}
+        rows[0][IntegrityCheck.NO_MISSING_NUMBERS] = facts.missing_numbers
+        rows[0][IntegrityCheck.NO_REPEATED_NUMBERS] = facts.numbers.repeated
     return pd.DataFrame(rows)
 
 
-def _explain(
-    kind: type[ExpectFactToBeZero], result: ExpectationValidationResult | str, table: pd.DataFrame
-) -> CheckResult:
+def _explain(check: IntegrityCheck, result: ExpectationValidationResult | str, table: pd.DataFrame) -> CheckResult:
     if isinstance(result, str):
-        return CheckResult(kind.check, Outcome.NOT_RUN, f"could not run: {result}")
-    column = table[kind.fact]
+        return CheckResult(check.value, Outcome.NOT_RUN, f"could not run: {result}")
+    column = table[check]
     total = int(column.sum()) or int(column.abs().sum())
     observed = {"ranges": len(table), "unexpected_ranges": int(result.result["unexpected_count"]), "total": total}
     validation = _without_context(result, total)
     if result.success:
-        detail = f"{len(table)} {'range' if len(table) == 1 else 'ranges'}: {kind.promise()}"
-        return CheckResult(kind.check, Outcome.PASSED, detail, observed, validation=validation)
-    detail = kind.failure.format(total=total)
-    if kind.check not in CHECKS_OF_BATCH:
+        detail = f"{len(table)} {'range' if len(table) == 1 else 'ranges'}: {check.promise}"
+        return CheckResult(check.value, Outcome.PASSED, detail, observed, validation=validation)
+    detail = check.failure.format(total=total)
+    if check not in CHECKS_OF_BATCH:
         wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
         detail = f"{detail} (in {', '.join(wrong)})"
-    return CheckResult(kind.check, Outcome.FAILED, detail, observed, validation=validation)
+    return CheckResult(check.value, Outcome.FAILED, detail, observed, validation=validation)
 
 
 def _without_context(result: ExpectationValidationResult, total: int) -> dict[str, Any]:
@@ -103,8 +164,8 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
     return stored
 
 
-def _severity_of(kind: type[ExpectFactToBeZero], facts: AttemptFacts) -> Severity:
-    return facts.severity_of_numbers if kind.check in CHECKS_OF_NUMBERS else Severity.CRITICAL
+def _severity_of(check: IntegrityCheck, facts: AttemptFacts) -> Severity:
+    return facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL
 
 
 def _annotate(check: CheckResult, facts: AttemptFacts) -> CheckResult:

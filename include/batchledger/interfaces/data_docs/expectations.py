@@ -16,11 +16,17 @@ from great_expectations.render.renderer.content_block import ValidationResultsTa
 from great_expectations.render.view import DefaultJinjaComponentView
 from markupsafe import Markup
 
-# Imported so that Great Expectations knows their classes by type.
-from batchledger.adapters.expectations import (
-    statistics,  # noqa: F401
-)
-from batchledger.model.checks import CheckResult, Outcome
+# Great Expectations knows the classes of the statistical checks by type once they are imported.
+from batchledger.adapters.expectations import statistics  # noqa: F401
+from batchledger.adapters.expectations.integrity import ExpectFactToBeZero
+from batchledger.adapters.expectations.ledger_expectations import ExpectFactsWithinLimit
+from batchledger.model.checks import CheckResult, Outcome, Suite
+
+# Earlier versions had a class for each check, under whose types results are stored.
+_TYPE_BY_SUITE = {
+    Suite.INTEGRITY: ExpectFactToBeZero.expectation_type,
+    Suite.LEDGER: ExpectFactsWithinLimit.expectation_type,
+}
 
 
 class _View(DefaultJinjaComponentView):
@@ -42,7 +48,7 @@ def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
     the ids of the elements.
     """
     judged = [each for each in checks if each.outcome in (Outcome.PASSED, Outcome.FAILED)]
-    results = [restore(each.validation) for each in judged if each.validation and _is_known(each.validation)]
+    results = [each for check in judged if (each := restore(check)) is not None]
     if not results:
         return None
     block: Any = ValidationResultsTableContentBlockRenderer.render(results)
@@ -52,12 +58,23 @@ def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
     return Markup(table.replace('id="content-block', f'id="{prefix}'))  # noqa: S704
 
 
-def restore(validation: Mapping[str, Any]) -> ExpectationValidationResult:
-    """Return the result that was stored as Great Expectations had serialised it, its texts escaped for HTML."""
-    parts = _escape(validation)
-    return ExpectationValidationResult(
-        **{**parts, "expectation_config": ExpectationConfiguration(**parts["expectation_config"])}
-    )
+def restore(check: CheckResult) -> ExpectationValidationResult | None:
+    """Return the result that was stored as Great Expectations had serialised it, its texts escaped for HTML.
+
+    None where nothing is stored, or the class is not loaded. The suite decides about the class of the platform's own
+    checks, and their name about the words: so results of earlier versions are told, too.
+    """
+    if check.validation is None:
+        return None
+    parts = _escape(check.validation)
+    config = parts["expectation_config"]
+    if check.suite in _TYPE_BY_SUITE:
+        config |= {"type": _TYPE_BY_SUITE[check.suite], "meta": {"check": check.name}}
+    try:
+        get_expectation_impl(config["type"])
+    except ExpectationNotFoundError:
+        return None
+    return ExpectationValidationResult(**{**parts, "expectation_config": ExpectationConfiguration(**config)})
 
 
 def _escape(value: Any) -> Any:
@@ -71,11 +88,3 @@ def _escape(value: Any) -> Any:
             return [_escape(each) for each in value]
         case _:
             return value
-
-
-def _is_known(validation: Mapping[str, Any]) -> bool:
-    try:
-        get_expectation_impl(validation["expectation_config"]["type"])
-    except ExpectationNotFoundError:
-        return False
-    return True

@@ -21,8 +21,9 @@ from batchledger.interfaces.page.airflow_state import find_active_runs, find_swi
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.model.errors import BatchledgerError
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
-from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, PipelineState, find_positions, judge
+from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, find_positions, judge
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
 from batchledger.wiring import ledger_dsn
 

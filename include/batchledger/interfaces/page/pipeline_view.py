@@ -22,8 +22,9 @@ from batchledger.interfaces.page.paging import Paging, turn_to
 from batchledger.interfaces.page.ribbon import COLUMNS, Piece, draw_ribbon, place
 from batchledger.interfaces.page.watch import Sight
 from batchledger.model.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, PipelineState, judge, look
+from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, judge, look
 from batchledger.planning.live import find_losses
 from batchledger.proof.coverage import Accounted, Kind, Segment, choose_frame, count_by_kind, cover, find_missing
 from batchledger.wiring import ledger_dsn

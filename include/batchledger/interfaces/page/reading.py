@@ -37,10 +37,12 @@ from batchledger.interfaces.page.ribbon import draw_bars
 from batchledger.interfaces.wording import summarise_changes
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import BatchState
+from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError, UnknownBatchError, UnknownPipelineError
+from batchledger.model.findings import IncidentKind, PipelineState
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.model.refusals import is_refused_by_target
-from batchledger.monitoring.health import PipelineState, Threats, describe_quarantine, describe_threats
+from batchledger.monitoring.health import Threats, describe_quarantine, describe_threats
 from batchledger.proof.coverage import Kind
 from batchledger.wiring import ledger_dsn
 
@@ -48,13 +50,7 @@ PIPELINES_ON_PAGE = 50
 BAR_HEIGHT = 24
 NOTE_CHARACTERS = 240
 EXPIRES_SOON = timedelta(days=1)
-URGENT = (
-    PipelineState.LOSS,
-    PipelineState.SOURCE_CHANGED,
-    PipelineState.BLOCKED,
-    PipelineState.FAILING,
-    PipelineState.STUCK,
-)
+URGENT = [each.row.state for each in IncidentKind if each.row.severity is Severity.CRITICAL]
 _PATIENCE_SECONDS = 0.2
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]

@@ -11,19 +11,18 @@ from batchledger.adapters.postgres.ledger.rows import Cursor, load_batch, load_c
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
 from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.checks import Severity
+from batchledger.model.findings import IncidentKind
 from batchledger.model.incidents import (
     ChannelFailure,
     Condition,
     Event,
     Findings,
     Incident,
-    IncidentKind,
     Notification,
     Settlement,
     choose_channels,
     settle,
     wait_after,
-    wait_before,
 )
 from batchledger.model.records.quarantine import NOTHING
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
@@ -233,7 +232,7 @@ def _update(cursor: Cursor, incident: Incident) -> None:
 
 def _notify(cursor: Cursor, incident: Incident, channels: Sequence[str], now: datetime) -> None:
     """Leave a message for each channel that has none of the incident yet: all when it opens, else those named since."""
-    due_at = max(now, incident.opened_at + wait_before(incident.condition.kind))
+    due_at = max(now, incident.opened_at + incident.condition.kind.row.patience)
     cursor.executemany(
         "insert into batchledger.notification (incident_id, channel, event, next_try_at) values (%s, %s, 'opened', %s) "
         "on conflict do nothing",
@@ -243,7 +242,7 @@ def _notify(cursor: Cursor, incident: Incident, channels: Sequence[str], now: da
 
 def _notify_of_ends(cursor: Cursor, ended: Sequence[Incident], now: datetime) -> None:
     """Tell whoever was told, or is being told, of the beginning; of a blip nobody hears."""
-    blips = [each.incident_id for each in ended if wait_before(each.condition.kind)]
+    blips = [each.incident_id for each in ended if each.condition.kind.row.patience]
     cursor.execute(
         "delete from batchledger.notification where incident_id = any(%s) and event = 'opened' and tries = 0", [blips]
     )

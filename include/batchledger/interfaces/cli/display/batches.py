@@ -16,11 +16,12 @@ from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
 from batchledger.model.errors import AtWorkError
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import count_offsets
 from batchledger.model.records.comparison import ReplacedRows
 from batchledger.model.records.quarantine import QuarantineContent
 from batchledger.model.refusals import outcome_pending, ways_out
-from batchledger.monitoring.health import PipelineHealth, PipelineState, Threats, describe_quarantine, describe_threats
+from batchledger.monitoring.health import PipelineHealth, Threats, describe_quarantine, describe_threats
 from batchledger.planning.live import Plan
 from batchledger.proof.verification import Verification
 

@@ -1,0 +1,257 @@
+"""The catalogue of what can be found wrong with a pipeline, and of everything that is said of it.
+
+A kind of incident is one row, and says which state a pipeline has meanwhile. A check of the audit of the ledger is one
+row, and says which kind it opens. The names are stored and printed; nothing else relates them. Pure; no I/O.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum, StrEnum, auto
+from typing import Any, Self
+
+from batchledger.model.checks import Severity
+
+_BATCH = "batchledger batch {batch_id}"
+_PLAN = "batchledger plan {pipeline}"
+
+
+class PipelineState(StrEnum):
+    """How a pipeline stands, the worst first. ``running`` is known only where Airflow can be asked."""
+
+    LOSS = "loss"
+    SOURCE_CHANGED = "source changed"
+    BLOCKED = "blocked"
+    FAILING = "failing"
+    STUCK = "stuck transaction"
+    PAUSED = "paused"
+    UNKNOWN = "unknown"
+    RUNNING = "running"
+    LAGGING = "lagging"
+    CAUGHT_UP = "caught up"
+
+
+class Place(Enum):
+    """Where a thing is looked for. Only a look at this place can say that it is over."""
+
+    LEDGER = auto()
+    SURVEY = auto()
+    """The positions, held against what the source has."""
+    THREATS = auto()
+    """The unread records, of a source that has answered."""
+    AUDIT = auto()
+    """The audit of the ledger alone; what it asks of the other places every look finds, too."""
+    CHANNELS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """One kind of incident.
+
+    ``happened`` begins its title; ``command`` shows or answers it, and names ``{pipeline}``, ``{subject}`` or
+    ``{batch_id}``. ``state`` is how a pipeline stands meanwhile, where it has a state of its own. ``is_of_batch``: its
+    subject is a batch, and it is over with the batch. What is over within its ``patience`` is not told.
+    """
+
+    name: str
+    place: Place
+    happened: str
+    command: str
+    severity: Severity = Severity.CRITICAL
+    state: PipelineState | None = None
+    is_of_batch: bool = False
+    patience: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """One check of the audit of the ledger.
+
+    ``kind`` is the incident that it opens, ``promise`` what holds when it finds nothing. ``needs_person``: what it
+    finds contradicts nothing, and waits for a decision. A proof of the history calls it ``invariant``, and what it
+    finds is told as ``happened``.
+    """
+
+    name: str
+    kind: "IncidentKind"
+    promise: str
+    needs_person: bool = False
+    invariant: str = ""
+    happened: str = ""
+
+
+class _Catalogued(StrEnum):
+    """A name with its row."""
+
+    row: Any
+
+    def __new__(cls, row: Any) -> Self:
+        """Return the name."""
+        member = str.__new__(cls, row.name)
+        member._value_ = row.name
+        member.row = row
+        return member
+
+
+class IncidentKind(_Catalogued):
+    """What kind of thing has happened; a look says which kinds it has looked for."""
+
+    row: KindRow
+
+    BLOCKED = KindRow("blocked", Place.LEDGER, "blocked", _BATCH, state=PipelineState.BLOCKED, is_of_batch=True)
+    BLOCKED_TOO_LONG = KindRow("blocked_too_long", Place.LEDGER, "blocked", _BATCH, is_of_batch=True)
+    # Its severity is that of the check.
+    CHECK_FAILED = KindRow("check_failed", Place.LEDGER, "check failed", _BATCH)
+    QUARANTINED = KindRow(
+        "quarantined", Place.LEDGER, "records in quarantine", "batchledger quarantine list {pipeline}", Severity.WARNING
+    )
+    FAILING = KindRow("failing", Place.LEDGER, "failing", _BATCH, state=PipelineState.FAILING, is_of_batch=True)
+    FRESHNESS = KindRow(
+        "freshness", Place.LEDGER, "nothing published", "batchledger batches {pipeline}", Severity.WARNING
+    )
+    UNREACHABLE = KindRow(
+        "unreachable",
+        Place.SURVEY,
+        "the source cannot be asked",
+        _PLAN,
+        Severity.WARNING,
+        PipelineState.UNKNOWN,
+        # A broker that is restarted is away for less.
+        patience=timedelta(minutes=1),
+    )
+    LOSS = KindRow("loss", Place.SURVEY, "unread records are lost", _PLAN, state=PipelineState.LOSS)
+    SOURCE_CHANGED = KindRow(
+        "source_changed", Place.SURVEY, "the topic is another one", _PLAN, state=PipelineState.SOURCE_CHANGED
+    )
+    STUCK_TRANSACTION = KindRow(
+        "stuck_transaction", Place.THREATS, "stuck transaction", _PLAN, state=PipelineState.STUCK
+    )
+    EXPIRY_NEAR = KindRow("expiry_near", Place.THREATS, "unread records are about to expire", _PLAN)
+    LAG = KindRow("lag", Place.THREATS, "lag", _PLAN, Severity.WARNING)
+    STALE_ATTEMPT = KindRow(
+        "stale_attempt",
+        Place.AUDIT,
+        "nobody works on an open batch",
+        "batchledger run {pipeline} --batch {batch_id}",
+        Severity.WARNING,
+        is_of_batch=True,
+    )
+    ORPHANED_STAGING = KindRow(
+        "orphaned_staging", Place.AUDIT, "staging is left behind", "batchledger housekeeping", Severity.WARNING
+    )
+    # The check says what has happened. The command can end the incident: it proves the whole history.
+    LEDGER_FINDING = KindRow("ledger_finding", Place.AUDIT, "", "batchledger audit {pipeline} --newest 0")
+    CHANNEL_FAILING = KindRow(
+        "channel_failing",
+        Place.CHANNELS,
+        "alert channel does not deliver",
+        "batchledger alerts test {subject}",
+        Severity.WARNING,
+    )
+
+
+def list_kinds(*places: Place) -> frozenset[IncidentKind]:
+    """Return the kinds that are looked for in these places."""
+    return frozenset(each for each in IncidentKind if each.row.place in places)
+
+
+def _proof(name: str, invariant: str, happened: str, promise: str) -> CheckRow:
+    return CheckRow(name, IncidentKind.LEDGER_FINDING, promise, invariant=invariant, happened=happened)
+
+
+class LedgerCheck(_Catalogued):
+    """What an audit asks. The first eight prove the history, the others look at what is going on."""
+
+    row: CheckRow
+
+    RANGES_MEET = _proof(
+        "published_ranges_meet",
+        "I1",
+        "published ranges do not meet",
+        "The published ranges of each partition meet without a gap, up to its position (I1).",
+    )
+    RANGES_DISJOINT = _proof(
+        "published_ranges_are_disjoint",
+        "I2",
+        "published ranges overlap",
+        "No offset was published by two live batches of one epoch (I2).",
+    )
+    ROWS_WRITTEN = _proof(
+        "positions_moved_with_their_rows",
+        "I3",
+        "a position moved without its rows",
+        "Every batch that has moved the position has written its rows (I3).",
+    )
+    BALANCES_CLOSE = _proof(
+        "published_balances_close",
+        "I7",
+        "a balance does not close",
+        "Every offset of every published range is accounted for (I7).",
+    )
+    HELD_ONCE = _proof(
+        "offsets_are_held_once",
+        "I8",
+        "offsets are held twice, or by nobody",
+        "Exactly one batch holds the rows of each published offset (I8).",
+    )
+    TARGET = _proof(
+        "target_holds_what_was_accepted",
+        "target",
+        "the target differs from the ledger",
+        "The target holds the rows that the ledger has accepted, and no others.",
+    )
+    QUARANTINE = _proof(
+        "quarantine_holds_what_was_set_aside",
+        "quarantine",
+        "quarantine differs from the ledger",
+        "Quarantine holds the records that the ledger has set aside.",
+    )
+    DUPLICATES = _proof(
+        "duplicates_are_listed",
+        "duplicate",
+        "the list of duplicates differs from the ledger",
+        "Every duplicate that was dropped is listed with the record that came first.",
+    )
+    STALE_ATTEMPT = CheckRow(
+        "no_attempt_is_stale",
+        IncidentKind.STALE_ATTEMPT,
+        "Every open batch that is not blocked has an attempt that gets on.",
+    )
+    STAGING = CheckRow(
+        "no_staging_is_orphaned",
+        IncidentKind.ORPHANED_STAGING,
+        "The staging tables of attempts that are over are removed within a day.",
+    )
+    BLOCKED = CheckRow(
+        "no_batch_is_blocked_for_too_long",
+        IncidentKind.BLOCKED_TOO_LONG,
+        "No batch waits for a person for longer than the deadline of the pipeline.",
+        needs_person=True,
+    )
+    SOURCE = CheckRow(
+        "source_is_the_same",
+        IncidentKind.SOURCE_CHANGED,
+        "The topics are those that the stored positions belong to.",
+        needs_person=True,
+    )
+    LOSS = CheckRow(
+        "no_unread_record_is_lost",
+        IncidentKind.LOSS,
+        "Kafka has kept every record that was not read yet.",
+        needs_person=True,
+    )
+    STUCK = CheckRow(
+        "no_transaction_is_stuck",
+        IncidentKind.STUCK_TRANSACTION,
+        "No producer's open transaction holds records back for longer than it may live.",
+        needs_person=True,
+    )
+    EXPIRY = CheckRow(
+        "no_unread_record_expires_soon",
+        IncidentKind.EXPIRY_NEAR,
+        "The oldest unread record has time left before its topic may delete it.",
+    )
+    LAG = CheckRow(
+        "lag_is_within_its_deadline",
+        IncidentKind.LAG,
+        "The oldest unread record is younger than the deadline of the pipeline.",
+    )
