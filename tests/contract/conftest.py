@@ -31,8 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without."""
-    if "warehouse" in metafunc.fixturenames:
+    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without.
+
+    A module with a fixture ``warehouse`` of its own would run its tests once for each of them, and all on its own one.
+    """
+    if "warehouse" in metafunc.fixturenames and not hasattr(metafunc.module, "warehouse"):
         is_about_tables = metafunc.definition.get_closest_marker("table") is not None
         sinks = getattr(metafunc.module, "WAREHOUSES", TABLES)
         if metafunc.definition.get_closest_marker("lake") is not None:
