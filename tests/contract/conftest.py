@@ -23,7 +23,9 @@ JUDGED_IN_DATABASE = (*TABLES, "topic")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again"
+        "markers",
+        "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again; or about "
+        "the ledger alone",
     )
     config.addinivalue_line(
         "markers", "lake: what a lake does with the verdict, in a module that leaves it out otherwise"
