@@ -23,7 +23,9 @@ JUDGED_IN_DATABASE = (*TABLES, "topic")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again"
+        "markers",
+        "table: about a sink whose rows become visible with the ledger's commit, and can be taken away again; or about "
+        "the ledger alone",
     )
     config.addinivalue_line(
         "markers", "lake: what a lake does with the verdict, in a module that leaves it out otherwise"
@@ -31,8 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without."""
-    if "warehouse" in metafunc.fixturenames:
+    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without.
+
+    A module with a fixture ``warehouse`` of its own would run its tests once for each of them, and all on its own one.
+    """
+    if "warehouse" in metafunc.fixturenames and not hasattr(metafunc.module, "warehouse"):
         is_about_tables = metafunc.definition.get_closest_marker("table") is not None
         sinks = getattr(metafunc.module, "WAREHOUSES", TABLES)
         if metafunc.definition.get_closest_marker("lake") is not None:

@@ -10,12 +10,12 @@ import pytest
 
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, BatchState
-from batchledger.model.errors import ConfigurationError, StagingLostError, TargetRefusedError
+from batchledger.model.errors import ConfigurationError, StagingLostError, TargetChangedError, TargetRefusedError
 from tests.contract import life
 from tests.contract.life import FIRST
 from tests.contract.messages import BY_ID, Messages
 from tests.contract.topic_warehouse import TopicWarehouse
-from tests.contract.warehouses import Warehouse
+from tests.contract.warehouses import PostgresWarehouse, Warehouse
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 
 WAREHOUSES = ("topic",)
@@ -63,6 +63,30 @@ def test_rules_that_were_changed_since_the_commit_have_to_be_restored_until_it_i
         assert refused.value.batch_id == attempt.batch.batch_id
         assert "Nothing was published" not in str(refused.value)
         assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
+    deliver(platform(warehouse.with_rules(deduplication=BY_ID)), attempt)
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.PUBLISHED
+    assert visible(warehouse) == Counter("ab")
+
+
+@pytest.mark.lake
+@pytest.mark.parametrize("is_there", [False, True], ids=["table is not there", "table is there"])
+def test_pipeline_that_names_a_table_now_cannot_tell_what_was_committed_and_publishes_nothing(
+    warehouse: PostgresWarehouse, attempt: Attempt, is_there: bool
+) -> None:
+    """Otherwise the rows that one target shows already would come to another one too."""
+    table = PostgresWarehouse(warehouse.dsn, warehouse.pipeline, warehouse.schema, BY_ID)
+    if is_there:
+        columns = (
+            "_topic text, _partition int, _offset bigint, _timestamp timestamptz, message_id text, _batch_id bigint"
+        )
+        with psycopg.connect(warehouse.dsn) as connection:
+            connection.execute(f"create schema if not exists {warehouse.schema}".encode())
+            connection.execute(f"create table {warehouse.schema}.orders ({columns})".encode())
+    for _ in range(2):
+        with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+            deliver(platform(table), attempt)
+        assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
+    assert list(table.read_target()) == []
     deliver(platform(warehouse.with_rules(deduplication=BY_ID)), attempt)
     assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.PUBLISHED
     assert visible(warehouse) == Counter("ab")

@@ -201,6 +201,8 @@ def test_s48_after_offset_zero_comes_offset_one(warehouse: Warehouse) -> None:
     assert life.target_coordinates(warehouse) == [(ORDERS_0, 0), (ORDERS_0, 1)]
 
 
+# What is offered is compared by the ledger, whose statements know nothing of a sink. That a sink shows nothing of what
+# is refused so, the two tests above of a position that somebody moved say for each.
 AFTER_A_BATCH = {
     "the same": (OffsetRange(ORDERS_0, 4, 8), False),
     "inside": (OffsetRange(ORDERS_0, 5, 7), False),
@@ -213,6 +215,7 @@ AFTER_A_BATCH = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(("offered", "is_taken"), AFTER_A_BATCH.values(), ids=AFTER_A_BATCH)
 def test_s78_of_all_ranges_only_the_one_that_meets_the_position_is_taken(
     warehouse: Warehouse, offered: OffsetRange, is_taken: bool
@@ -228,6 +231,7 @@ def test_s78_of_all_ranges_only_the_one_that_meets_the_position_is_taken(
     assert len(life.target_coordinates(warehouse)) == (8 if is_taken else 4)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("offered", [offered for offered, is_taken in AFTER_A_BATCH.values() if not is_taken], ids=str)
 def test_s78_s88_range_that_was_planned_over_a_forged_position_is_refused_at_publication(
     warehouse: Warehouse, offered: OffsetRange

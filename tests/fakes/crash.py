@@ -52,12 +52,17 @@ def crash_points(delivery: DeliveryMode, *, is_foreign: bool = False) -> list[st
 
 
 def sinks_and_crashes() -> list[tuple[str, DeliveryMode, str]]:
-    """Every crash point of every mode, for either kind of sink; the parameters of tests of ``world``."""
+    """Every crash point, for each mode and kind of sink that makes a difference there; parameters of ``world``.
+
+    Up to the publication none does: nothing but ``delivery.deliver`` and the end of ``run_batch.publish`` reads the
+    mode, and either sink stages by the same code. So these points come once.
+    """
     return [
         (sink, delivery, point)
         for sink in SINKS
         for delivery in DeliveryMode
         for point in crash_points(delivery, is_foreign=sink == FOREIGN)
+        if point not in BEFORE_PUBLISHING or (sink, delivery) == (SHARED, DeliveryMode.EXACTLY_ONCE)
     ]
 
 
@@ -69,8 +74,13 @@ def replay_crash_points(*, is_foreign: bool = False) -> list[str]:
 
 
 def sinks_and_replay_crashes() -> list[tuple[str, str]]:
-    """Every crash point of a replay, for either kind of sink; the parameters of tests of ``world``."""
-    return [(sink, point) for sink in SINKS for point in replay_crash_points(is_foreign=sink == FOREIGN)]
+    """Every crash point of a replay, from its publication on for either kind of sink; parameters of ``world``."""
+    return [
+        (sink, point)
+        for sink in SINKS
+        for point in replay_crash_points(is_foreign=sink == FOREIGN)
+        if point not in BEFORE_PUBLISHING or sink == SHARED
+    ]
 
 
 class SimulatedCrashError(BaseException):

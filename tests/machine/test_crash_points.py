@@ -1,4 +1,4 @@
-"""Every crash point of every delivery mode, one after the other: what the random schedules reach only by chance."""
+"""Every crash point that a mode or a sink has of its own, one after the other: schedules reach them only by chance."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -7,7 +7,15 @@ from itertools import cycle
 import pytest
 
 from batchledger.model.batch import DeliveryMode
-from tests.fakes.crash import BEFORE_PUBLISHING, crash_points, replay_crash_points
+from tests.fakes.crash import (
+    BEFORE_PUBLISHING,
+    FOREIGN,
+    SHARED,
+    crash_points,
+    replay_crash_points,
+    sinks_and_crashes,
+    sinks_and_replay_crashes,
+)
 from tests.machine.actions import Actions, OpenWorld
 from tests.machine.machine import PlatformMachine
 from tests.machine.model import Kind
@@ -46,6 +54,17 @@ def start_another_run(machine: Actions, crashed: Process, life: Life) -> Process
 
 LIVES: tuple[Life, ...] = (publish_again, take_over_from_a_replay)
 RECOVERIES: tuple[Recovery, ...] = (retry_the_step, start_another_run)
+WORLDS: dict[str, type[MemoryWorld]] = {SHARED: MemoryWorld, FOREIGN: ForeignWorld}
+# A replay is stored as exactly_once, whatever its pipeline is. A live batch that takes over is one commit in each mode,
+# and up to its publication like every other.
+REPLAY_CRASHES = [
+    (WORLDS[sink], DeliveryMode.EXACTLY_ONCE, publish_again, point) for sink, point in sinks_and_replay_crashes()
+] + [
+    (WORLDS[sink], delivery, take_over_from_a_replay, point)
+    for sink, point in sinks_and_replay_crashes()
+    for delivery in DeliveryMode
+    if point not in BEFORE_PUBLISHING
+]
 
 
 def crash_and_recover(open_world: OpenWorld, delivery: DeliveryMode, crashes: Sequence[Crash]) -> None:
@@ -70,13 +89,7 @@ def crash_and_recover(open_world: OpenWorld, delivery: DeliveryMode, crashes: Se
 
 @pytest.mark.parametrize("recover", RECOVERIES)
 @pytest.mark.parametrize(
-    ("world", "delivery", "point"),
-    [
-        (world, delivery, point)
-        for world in (MemoryWorld, ForeignWorld)
-        for delivery in DeliveryMode
-        for point in crash_points(delivery, is_foreign=world.is_foreign)
-    ],
+    ("world", "delivery", "point"), [(WORLDS[sink], delivery, point) for sink, delivery, point in sinks_and_crashes()]
 )
 def test_invariants_hold_in_memory_after_a_crash_at(
     world: type[MemoryWorld], delivery: DeliveryMode, point: str, recover: Recovery
@@ -85,18 +98,9 @@ def test_invariants_hold_in_memory_after_a_crash_at(
     crash_and_recover(world, delivery, [(point, publish_what_is_new, recover)] * 2)
 
 
-@pytest.mark.parametrize("life", LIVES)
-@pytest.mark.parametrize("delivery", DeliveryMode)
-@pytest.mark.parametrize(
-    ("world", "point"),
-    [
-        (world, point)
-        for world in (MemoryWorld, ForeignWorld)
-        for point in replay_crash_points(is_foreign=world.is_foreign)
-    ],
-)
+@pytest.mark.parametrize(("world", "delivery", "life", "point"), REPLAY_CRASHES)
 def test_i8_holds_in_memory_after_a_crash_at(
-    world: type[MemoryWorld], point: str, delivery: DeliveryMode, life: Life
+    world: type[MemoryWorld], delivery: DeliveryMode, life: Life, point: str
 ) -> None:
     crash_and_recover(world, delivery, [(point, life, recover) for recover in RECOVERIES])
 

@@ -11,6 +11,7 @@ from batchledger.model.errors import OutcomeUnknownError, RowsLostError, Staging
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.replay import Replay
 from tests.fakes.crash import (
+    BEFORE_PUBLISHING,
     CrashOnce,
     Interrupt,
     PassedPoints,
@@ -23,7 +24,13 @@ from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.world import ORDERS_0, ORDERS_1, PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 EXACTLY_ONCE = [(sink, point) for sink, delivery, point in sinks_and_crashes() if delivery is DeliveryMode.EXACTLY_ONCE]
-at_every_crash_point = pytest.mark.parametrize(("world", "point"), EXACTLY_ONCE, indirect=["world"])
+# Who goes on matters to who may begin, which no mode changes.
+CRASHES_AND_RUNS = [
+    (*crash, run)
+    for crash in sinks_and_crashes()
+    for run in ("the same run", "another run")
+    if run == "another run" or DeliveryMode.EXACTLY_ONCE in crash
+]
 
 
 @pytest.mark.parametrize("delivery", DeliveryMode)
@@ -34,8 +41,31 @@ def test_every_crash_point_is_passed_once_and_in_order(world: World, delivery: D
     assert passed.points == crash_points(delivery, is_foreign=world.foreign is not None)
 
 
-@pytest.mark.parametrize(("world", "delivery", "point"), sinks_and_crashes(), indirect=["world"])
-@pytest.mark.parametrize("run", ["the same run", "another run"])
+@pytest.mark.parametrize("delivery", [DeliveryMode.AT_LEAST_ONCE, DeliveryMode.AT_MOST_ONCE])
+def test_up_to_its_publication_a_batch_is_the_same_in_every_mode_and_for_either_sink(
+    world: World, delivery: DeliveryMode
+) -> None:
+    """Therefore a crash before it is not played for each of them: see ``sinks_and_crashes``."""
+    usual = World(broker=world.broker)
+    world.delivery = delivery
+    points = PassedPoints(), PassedPoints()
+    for each, passed in zip((usual, world), points, strict=True):
+        stage_and_audit(each.process(crash=passed), "run-1")
+    assert points[0].points == points[1].points == list(BEFORE_PUBLISHING)
+    assert look_at_audited(world) == look_at_audited(usual)
+
+
+def look_at_audited(world: World) -> tuple[object, ...]:
+    """What is stored of the first batch, apart from its mode and the time of day."""
+    tables = world.database.committed
+    stored = tables.batches[1]
+    assert stored.batch.state is BatchState.AUDITED
+    batch = replace(stored.batch, delivery=DeliveryMode.EXACTLY_ONCE, planned_at=None)
+    rest = (tables.positions, tables.checks, tables.evidence, tables.staging, tables.targets)
+    return replace(stored, batch=batch, opened_at=None), *rest
+
+
+@pytest.mark.parametrize(("world", "delivery", "point", "run"), CRASHES_AND_RUNS, indirect=["world"])
 def test_crash_leaves_what_the_delivery_mode_allows_and_nothing_else(
     world: World, delivery: DeliveryMode, point: str, run: str
 ) -> None:
@@ -81,25 +111,7 @@ def test_published_batch_leaves_no_staging_and_no_evidence(world: World) -> None
     assert world.database.committed.evidence == {}
 
 
-@at_every_crash_point
-def test_crash_at_every_point_then_retry_publishes_every_record_once(world: World, point: str) -> None:
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
-    run_batch.run_once(world.process(), "run-1")
-    assert_exactly_once(world)
-    catch_up(world)
-    assert_exactly_once(world)
-
-
-@at_every_crash_point
-def test_crash_at_every_point_then_another_run_publishes_every_record_once(world: World, point: str) -> None:
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
-    catch_up(world, "run-2")
-    assert_exactly_once(world)
-
-
-@at_every_crash_point
+@pytest.mark.parametrize(("world", "point"), EXACTLY_ONCE, indirect=["world"])
 def test_i5_s17_retry_after_a_crash_reads_the_same_ranges_although_the_log_grew(world: World, point: str) -> None:
     """S8."""
     with pytest.raises(SimulatedCrashError):
