@@ -28,6 +28,7 @@ from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Batch, LogState, PartitionLog, Staged
 from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
 from batchledger.ports import Publication
@@ -167,9 +168,12 @@ class _NoRows:
     def count_numbers(self) -> None:
         pass
 
-    def publish(self, publication: Publication) -> int:
-        # What every sink compares with the rows that it has moved.
-        return publication.accepted_rows + publication.duplicate_rows
+    def claim_target(self, attempt: Attempt) -> TargetClaim:
+        return TargetClaim("nowhere", f"nowhere for {attempt.batch.pipeline}")
+
+    def publish(self, publication: Publication) -> PreparedRows:
+        claim = self.claim_target(publication.attempt)
+        return PreparedRows(claim, publication.accepted_rows, publication.duplicate_rows)
 
     def remember_numbers(self, publication: Publication) -> None:
         pass
