@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from fastapi import Request
-from jinja2 import UndefinedError
+from jinja2 import Template, UndefinedError
 
-from batchledger.interfaces.page.rendering import PAYLOAD_CHARACTERS, _templates, show
+from batchledger.interfaces.data_docs.index import find_template
+from batchledger.interfaces.markup import PAYLOAD_CHARACTERS
+from batchledger.interfaces.page.rendering import _templates, show
 from batchledger.model.batch import HeldRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison, DryRunOutcome, ReplacedRows
@@ -66,11 +68,12 @@ def test_markup_would_be_alive_without_escaping() -> None:
     assert MARKUP in page
 
 
-def test_no_template_says_that_a_text_is_markup_already() -> None:
-    templates = _templates()
+@pytest.mark.parametrize("page", [_templates().get_template("layout.html.j2"), find_template("layout.html.j2")])
+def test_no_template_says_that_a_text_is_markup_already(page: Template) -> None:
+    templates = page.environment
     assert templates.loader is not None
     names = templates.list_templates()
-    assert "layout.html.j2" in names
+    assert {"layout.html.j2", "parts.html.j2"} <= set(names)
     for name in names:
         source, _, _ = templates.loader.get_source(templates, name)
         for way_out in ("safe", "autoescape", "Markup"):

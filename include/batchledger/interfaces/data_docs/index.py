@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, Template
 
 from batchledger.interfaces.data_docs.folder import POLICY
-from batchledger.interfaces.escaping import escaping_templates
+from batchledger.interfaces.markup import load_templates
 
 
 def find_template(name: str) -> Template:
@@ -22,6 +22,4 @@ def write_index(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 @cache
 def _templates() -> Environment:
-    templates = escaping_templates("batchledger.interfaces.data_docs")
-    templates.globals["policy"] = POLICY
-    return templates
+    return load_templates(__package__, policy=POLICY)

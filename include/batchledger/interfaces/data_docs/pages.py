@@ -11,28 +11,8 @@ from batchledger.adapters.postgres.ledger.history import BatchHistory
 from batchledger.interfaces.data_docs.charts import draw_history
 from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.interfaces.data_docs.index import find_template
-from batchledger.model.checks import Outcome
 
 BATCHES_DRAWN = 100
-_BALANCE = (
-    "accepted",
-    "duplicates",
-    "quarantined",
-    "tombstones",
-    "filtered",
-    "holes",
-    "aborted",
-    "markers",
-    "compacted",
-    "accepted_loss",
-    "unexplained",
-)
-_OUTCOMES = {
-    Outcome.PASSED: "✔ passed",
-    Outcome.FAILED: "✘ failed",
-    Outcome.NOT_RUN: "⚠ could not run",
-    Outcome.EMPTY: "○ nothing to judge",
-}
 
 
 def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str:
@@ -45,8 +25,6 @@ def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str
         batch=history.batch,
         figures=figures,
         history=history,
-        lines=_BALANCE,
-        outcomes=_OUTCOMES,
         stamp=stamp,
         tables={suite: table for suite, table in rendered.items() if table is not None},
     )
@@ -60,7 +38,6 @@ def write_history(pipeline: str, batches: Sequence[BatchFigures], audit: StoredA
         batches=batches,
         drawing=draw_history(drawn) if drawn else None,
         drawn=len(drawn),
-        outcomes=_OUTCOMES,
         pipeline=pipeline,
         table=render_results(audit.checks, "audit") if audit else None,
     )

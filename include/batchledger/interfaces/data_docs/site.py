@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 BATCHES_KEPT = 200
 # Part of each stamp: another look of the pages makes all of them anew.
-_LOOK = 4
+_LOOK = 5
 MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 

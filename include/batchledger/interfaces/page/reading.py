@@ -21,7 +21,7 @@ from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import may_act
 from batchledger.interfaces.page.airflow_state import find_switched_off
-from batchledger.interfaces.page.batch_view import BatchView, list_steps, look_at_batch
+from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.paging import turn_to
@@ -34,8 +34,6 @@ from batchledger.interfaces.page.pipeline_view import (
 )
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.ribbon import draw_bars
-from batchledger.interfaces.wording import summarise_changes
-from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError, UnknownBatchError, UnknownPipelineError
@@ -160,7 +158,6 @@ def show_pipeline(
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
         before=before,
         batches_on_page=BATCHES_ON_PAGE,
-        changes=summarise_changes,
         to_page=lambda number: f"?page={number}#partitions",
     )
 
@@ -223,12 +220,8 @@ def show_batch(
         "batch.html.j2",
         view=view,
         can_act=may_act(user, dag_id),
-        lines=BALANCE_LINES,
         ways=_ways_on(view),
         has_docs=_has_docs(dag_id, batch_id),
-        failed=[each.name for each in view.history.checks if each.blocks],
-        steps=list_steps,
-        changes=summarise_changes,
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",
         to_quarantine_page=lambda number: f"?{urlencode({**pages, 'quarantine': number})}#quarantine",
     )

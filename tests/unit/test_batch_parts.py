@@ -1,14 +1,12 @@
-"""One batch as its page shows it: its steps, and its balance over all ranges."""
+"""What the parts of a batch come to: the steps of its attempts, and its balance over all ranges."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import AttemptRecord, BatchHistory, QuarantineList, RangeRecord
-from batchledger.interfaces.page.batch_view import BatchView, list_steps
-from batchledger.interfaces.page.paging import turn_to
-from tests.fakes.docs import NOON, figures, history
+from batchledger.adapters.postgres.ledger.history import AttemptRecord, RangeRecord
+from batchledger.interfaces.batch_parts import list_steps, sum_balance
+from tests.fakes.docs import NOON
 
 
 def attempt(
@@ -41,11 +39,6 @@ def test_steps_that_an_attempt_has_begun_are_listed_with_how_long_they_took(
     assert [(each.name, each.seconds) for each in list_steps(record)] == steps
 
 
-def view(*ranges: RangeRecord) -> BatchView:
-    told: BatchHistory = replace(history(figures(17)), ranges=ranges)
-    return BatchView(None, told, ranges, turn_to(1, 1, 1), QuarantineList((), 0), turn_to(1, 0, 1))  # type: ignore[arg-type]
-
-
 AUDITED = RangeRecord("orders", 0, 0, 10, 4, 1, 2, 0, 0, 3, 1, 2, 0, 0, 0)
 ALL_OF_ONE_KIND = RangeRecord("orders", 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 2)
 UNCLASSED = RangeRecord("orders", 2, 0, 5, 2, 0, 0, 0, 0, 3, None, None, None, 0, 0)
@@ -53,18 +46,18 @@ NOT_AUDITED = RangeRecord("orders", 3, 0, 5, *[None] * 11)
 
 
 def test_i7_balance_over_all_ranges_adds_up_to_their_offsets() -> None:
-    shown = view(AUDITED, ALL_OF_ONE_KIND, UNCLASSED)
-    assert shown.totals == {
+    balance = sum_balance([AUDITED, ALL_OF_ONE_KIND, UNCLASSED])
+    assert balance == {
         "accepted": 6, "duplicates": 1, "quarantined": 2, "aborted": 1, "markers": 2, "accepted_loss": 3, "holes": 3,
+        "unexplained": 2,
     }  # fmt: skip
-    assert shown.unexplained == 2
-    assert shown.offsets == 20 == sum(shown.totals.values()) + shown.unexplained
+    assert sum(balance.values()) == 20
 
 
 def test_batch_that_accepted_nothing_says_so() -> None:
-    assert view(ALL_OF_ONE_KIND).totals == {"accepted": 0, "accepted_loss": 3}
+    assert sum_balance([ALL_OF_ONE_KIND]) == {"accepted": 0, "accepted_loss": 3, "unexplained": 2}
 
 
 @pytest.mark.parametrize("ranges", [(), (AUDITED, NOT_AUDITED)], ids=["no range", "one not audited"])
 def test_there_is_no_balance_before_the_audit(ranges: tuple[RangeRecord, ...]) -> None:
-    assert (view(*ranges).totals, view(*ranges).unexplained) == (None, None)
+    assert sum_balance(ranges) is None

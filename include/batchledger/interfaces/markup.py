@@ -1,0 +1,70 @@
+"""Batches and pipelines as HTML: what the page and Data Docs share, and how values read in both.
+
+A template escapes everything that is put into it, and a name that it is not given is an error. The folder ``templates``
+holds what both show; each has the rest in a folder of its own.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from batchledger.interfaces.batch_parts import list_steps, sum_balance
+from batchledger.interfaces.wording import escape, summarise_changes
+from batchledger.model.checks import Outcome
+from batchledger.monitoring.health import describe_duration
+
+PAYLOAD_CHARACTERS = 2000
+_OUTCOMES = {
+    Outcome.PASSED: "✔ passed",
+    Outcome.FAILED: "✘ failed",
+    Outcome.NOT_RUN: "⚠ could not run",
+    Outcome.EMPTY: "○ nothing to judge",
+}
+
+
+def load_templates(package: str, **names: Any) -> Environment:
+    """Return the templates of a package, and those that all share; ``names`` are known to each of them."""
+    templates = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "ago": _ago,
+        "balance": sum_balance,
+        "changes": summarise_changes,
+        "count": lambda value: "" if value is None else f"{value:,}",
+        "duration": _duration,
+        "moment": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if value else "",
+        "outcome": _OUTCOMES.__getitem__,
+        "payload": _payload,
+        "slug": lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-"),
+        "steps": list_steps,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    templates.globals |= names
+    return templates
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    """Return how long ago something was, in its largest unit: ``3 min ago``; ``in 5 h`` where it is yet to come."""
+    away = abs(now - moment)
+    if away < timedelta(seconds=1):
+        return "now"
+    text = " ".join(describe_duration(away).split(" ")[:2])
+    return f"{text} ago" if moment < now else f"in {text}"
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in its two largest units, one of less than a minute with a tenth of a second."""
+    return describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
+
+
+def _payload(value: bytes | None) -> str:
+    """Return bytes as text in which nothing is hidden, cut where it is very long."""
+    text = escape(value)
+    return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}… ({len(value or b''):,} bytes)"
