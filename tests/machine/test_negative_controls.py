@@ -14,6 +14,7 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
 from batchledger.model.checks import IntegrityCheck
+from batchledger.model.claims import PreparedRows
 from batchledger.model.offsets import OffsetRange
 from batchledger.ports import Publication
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
@@ -109,22 +110,23 @@ def test_without_an_audit_what_a_faulty_release_repeats_becomes_visible() -> Non
 class LosingSink(MemorySink):
     """A sink that publishes no row at all."""
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """Say so many rows, and write none."""
-        return publication.accepted_rows
+        with publication.rehearsal() as rehearsed:
+            return super().publish(rehearsed)
 
 
 class RepeatingSink(MemorySink):
     """A sink that publishes every row twice."""
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """Write all rows, twice: behind the look for rows that are there already, which is a protection of its own."""
-        accepted = super().publish(publication)
+        prepared = super().publish(publication)
         tables, batch_id = publication.connection, publication.attempt.batch.batch_id
         target = tables.targets[self.table]
         again = [row for row in target.rows if row["_batch_id"] == batch_id]
         tables.targets[self.table] = replace(target, rows=(*target.rows, *again))
-        return accepted
+        return prepared
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from batchledger.lifecycle.decisions import accept, discard, rehearse, skip
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, OnFailure, Outcome
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
 from batchledger.model.records.rules import Upsert
 from batchledger.model.refusals import blocked, ways_out
@@ -28,7 +29,7 @@ REFUSAL = "table orders cannot take them. Nothing was published. Alter the table
 class RefusingSink(MemorySink):
     """A target that takes no row as it is."""
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         """Refuse."""
         raise TargetChangedError(REFUSAL)
 

@@ -11,6 +11,7 @@ import pytest
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Attempt, Batch, BatchState, CheckResult, Decision, DeliveryMode, Staged
 from batchledger.model.checks import ACCEPTED_BY_TARGET
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
@@ -169,7 +170,7 @@ def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocke
 
     @dataclass(frozen=True)
     class RefusingSink(MemorySink):
-        def publish(self, publication: Publication) -> int:
+        def publish(self, publication: Publication) -> PreparedRows:
             raise KeyConflictError(f"{publication.attempt.batch.label} cannot be ordered.")
 
     @dataclass

@@ -9,6 +9,7 @@ import pytest
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Deadlines, Platform
 from batchledger.model.batch import BatchState, Step, StepFailure
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import (
     BatchBlockedError,
     BatchledgerError,
@@ -37,7 +38,7 @@ class FailingSink(MemorySink):
 
     error: Callable[[str], BatchledgerError] = ServiceUnavailableError
 
-    def publish(self, publication: Publication) -> int:
+    def publish(self, publication: Publication) -> PreparedRows:
         raise self.error(DISK_FULL)
 
 
