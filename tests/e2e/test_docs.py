@@ -99,7 +99,7 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
     address = address_of(link_of(airflow, pipeline, run), airflow)
     wait_for(airflow, address)
     html = ask(airflow, address, cookies={"_token": token_of(airflow)}).text
-    assert 'class="mark blocked"' in html
+    assert 'class="state blocked"' in html
     assert "expect_column_values_to_be_between(number)" in html
     assert f"batchledger records {pipeline.name}" in html
 

@@ -79,7 +79,7 @@ def write_docs_page(history: BatchHistory = HISTORY) -> str:
 
 
 def write_page(*, can_act: bool = True) -> str:
-    view = BatchView(None, HISTORY, RANGES, turn_to(1, 51, 50), QUARANTINE, turn_to(1, 1, 20))  # type: ignore[arg-type]
+    view = BatchView(HISTORY, RANGES, turn_to(1, 51, 50), QUARANTINE, turn_to(1, 1, 20))
     content = {"view": view, "can_act": can_act, "ways": {}, "has_docs": True, "to_page": "?page={}#balance".format}
     answer = show(request_for(), "batch.html.j2", to_quarantine_page=None, **content)
     return bytes(answer.body).decode()

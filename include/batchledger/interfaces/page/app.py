@@ -20,12 +20,7 @@ from batchledger.model.errors import BatchledgerError, ServiceUnavailableError, 
 
 ORDERS_AT_ONCE = 8
 _METHODS = ["GET", "TRACE", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-_STATIC = {
-    "htmx.min.js": "text/javascript",
-    "page.js": "text/javascript",
-    "parts.css": "text/css",
-    "style.css": "text/css",
-}
+_STATIC = {"htmx.min.js": "text/javascript", "page.js": "text/javascript", "style.css": "text/css"}
 
 
 def build_app() -> FastAPI:

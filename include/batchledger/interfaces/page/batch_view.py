@@ -22,7 +22,6 @@ QUARANTINE_ON_PAGE = 20
 class BatchView:
     """The page of a batch: a page of its ranges, and one of its quarantine."""
 
-    config: PipelineConfig
     history: BatchHistory
     ranges: Sequence[RangeRecord]
     paging: Paging
@@ -41,7 +40,6 @@ def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quaranti
     quarantine_paging = turn_to(quarantine_page, total, QUARANTINE_ON_PAGE)
     skip = quarantine_paging.shown.start
     return BatchView(
-        config=config,
         history=history,
         ranges=history.ranges[paging.shown],
         paging=paging,

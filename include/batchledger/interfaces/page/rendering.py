@@ -10,6 +10,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
+from batchledger import interfaces
 from batchledger.interfaces.markup import load_templates
 from batchledger.interfaces.page.ribbon import COLUMNS
 from batchledger.model.records.comparison import describe_replaced
@@ -46,9 +47,9 @@ def show(request: Request, template: str, status: int = 200, **content: Any) -> 
 
 @cache
 def read_static(name: str) -> bytes:
-    """Return a file that pages need: one of their own, or the look that they share with Data Docs."""
-    own, shared = files(__package__) / "static", files("batchledger.interfaces") / "templates"
-    return (shared if name == "parts.css" else own).joinpath(name).read_bytes()
+    """Return a file that pages need; their style sheet begins with the look that they share with Data Docs."""
+    own = files(__package__).joinpath("static", name).read_bytes()
+    return own if name != "style.css" else files(interfaces).joinpath("templates", "parts.css").read_bytes() + own
 
 
 @cache
