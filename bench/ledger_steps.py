@@ -168,12 +168,11 @@ class _NoRows:
     def count_numbers(self) -> None:
         pass
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, _connection: Any = None) -> TargetClaim:
         return TargetClaim("nowhere", f"nowhere for {attempt.batch.pipeline}")
 
     def publish(self, publication: Publication) -> PreparedRows:
-        claim = self.claim_target(publication.attempt)
-        return PreparedRows(claim, publication.accepted_rows, publication.duplicate_rows)
+        return PreparedRows(publication.accepted_rows, publication.duplicate_rows)
 
     def remember_numbers(self, publication: Publication) -> None:
         pass

@@ -156,6 +156,19 @@ def test_table_with_a_batch_that_the_ledger_does_not_know_is_refused_before_and_
 
 
 @pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])
+def test_table_that_is_gone_when_the_batch_is_published_is_named_before_its_rows_are_asked_for(
+    lake: LakeWarehouse, upsert: Upsert | None
+) -> None:
+    lake = lake.with_rules(upsert=upsert)
+    life.take_to_published(lake, FIRST)
+    attempt = life.take_to_audited(lake, SECOND, run="run-2")
+    lake.catalog.drop_table((lake.schema, "orders"))
+    with pytest.raises(TargetChangedError, match="was dropped or renamed") as refused:
+        life.publish(lake, attempt)
+    assert (refused.value.pipeline, refused.value.found) == (lake.pipeline, None)
+
+
+@pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])
 def test_rows_from_nowhere_in_the_files_of_batches_stay_and_hold_up_nothing(
     lake: LakeWarehouse, upsert: Upsert | None
 ) -> None:

@@ -7,6 +7,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from batchledger.lifecycle import delivery
 from batchledger.lifecycle.requirement import check_rows, require_own_target
 from batchledger.model.balance import StagedRange, TargetCount
 from batchledger.model.batch import Attempt, Staged
@@ -284,8 +285,9 @@ def test_of_two_pipelines_that_stage_at_once_for_one_target_the_later_one_is_ref
     other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
     attempt = life.take_to_audited(other, FIRST)
     life.take_to_published(warehouse, FIRST)
-    with pytest.raises(TargetChangedError, match="belongs to another pipeline"):
-        life.publish(other, attempt)
+    with pytest.raises(TargetChangedError, match="belongs to another pipeline") as refused:
+        delivery.deliver(life.platform(other), replace(attempt, batch=other.ledger.load_batch(attempt.batch.batch_id)))
+    assert (refused.value.pipeline, refused.value.owner) == (other.pipeline, warehouse.pipeline)
     assert life.next_offsets(other) == {FIRST.partition: 0}
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 

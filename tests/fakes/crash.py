@@ -55,7 +55,8 @@ def sinks_and_crashes() -> list[tuple[str, DeliveryMode, str]]:
     """Every crash point, for each mode and kind of sink that makes a difference there; parameters of ``world``.
 
     Up to the publication none does: nothing but ``delivery.deliver`` and the end of ``run_batch.publish`` reads the
-    mode, and either sink stages by the same code. So these points come once.
+    mode, and either sink stages by the same code; only the target of the foreign one is created there. So these points
+    come once.
     """
     return [
         (sink, delivery, point)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
-from batchledger.model.claims import PreparedRows
+from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
 from batchledger.ports import CommittingSink, Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
@@ -54,6 +54,12 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         writer = super().open_staging(attempt, schema)
         self.store.target = self.store.target or self.create(attempt, schema)
         return writer
+
+    def claim_target(self, attempt: Attempt, connection: Tables | None = None) -> TargetClaim:
+        """See the port."""
+        if connection is not None:
+            self._prepare(connection)
+        return super().claim_target(attempt, connection)
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """See the port. What the sink has removed already, its own commit tells."""

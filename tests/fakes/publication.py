@@ -56,6 +56,10 @@ class MemoryPublication:
         """See the port."""
         yield replace(self, connection=self.connection.copy())
 
+    def check_target(self, claim: TargetClaim) -> None:
+        """See the port."""
+        claim.require_granted(self.attempt.batch.pipeline, self.connection.target_by_pipeline)
+
     def confirm_target(self, claim: TargetClaim) -> None:
         """See the port."""
         pipeline, targets = self.attempt.batch.pipeline, self.connection.target_by_pipeline

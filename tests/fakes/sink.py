@@ -294,9 +294,9 @@ class MemorySink:
             for each in replaced
         ]
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, connection: Tables | None = None) -> TargetClaim:
         """See the port."""
-        target = self.committed.targets.get(self.table)
+        target = (connection or self.committed).targets.get(self.table)
         return TargetClaim(self.table, None if target is None else target.identity)
 
     def find_target(self) -> Target | None:
@@ -325,8 +325,7 @@ class MemorySink:
         else:
             content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
         tables.targets[self.table] = replace(target, rows=content)
-        claim = TargetClaim(self.table, target.identity)
-        return PreparedRows(claim, len(accepted), len(staging.rows) - len(accepted))
+        return PreparedRows(len(accepted), len(staging.rows) - len(accepted))
 
     def create(self, attempt: Attempt, schema: pa.Schema) -> StoredTarget:
         """Return a target without rows."""

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.lifecycle.outcome import ask_sink, has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
-from batchledger.lifecycle.requirement import check_rows, confirm_rows, publish_rows, remember_numbers
+from batchledger.lifecycle.requirement import check_rows, confirm_rows, confirm_target, publish_rows, remember_numbers
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -81,7 +81,7 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         if parts == _EVERYTHING and isinstance(sink, CommittingSink):
             is_announced = True
             # Whoever asks later knows by it which target would know.
-            publication.confirm_target(sink.claim_target(attempt))
+            confirm_target(sink, publication)
             publication.announce(sink.prepare_commit(attempt))
         else:
             if _Part.ROWS not in parts:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from batchledger.lifecycle.ownership import drop_staging, is_of
 from batchledger.lifecycle.platform import Platform
+from batchledger.lifecycle.requirement import confirm_target
 from batchledger.model.batch import Attempt, Batch, BatchState
 from batchledger.model.errors import BatchledgerError, FencedError, ServiceUnavailableError, TargetChangedError
 from batchledger.ports import CommittingSink, Publication
@@ -105,7 +106,7 @@ def _ask(platform: Platform, publication: Publication) -> bool | None:
     if answer:
         return True
     try:
-        publication.confirm_target(platform.sink.claim_target(attempt))
+        confirm_target(platform.sink, publication)
     except TargetChangedError as error:
         batch = attempt.batch
         raise TargetChangedError(

@@ -1,7 +1,7 @@
 """What a publication requires of its change: the audited rows, all of them, in the pipeline's own target.
 
-A sink makes rows ready and says what it has done (``PreparedRows``). Here alone that is held against the audit and the
-ledger. What is refused leaves nothing behind, because the transaction ends with it.
+A sink says which target it finds (``TargetClaim``), makes rows ready, and says how many (``PreparedRows``). Here alone
+that is held against the audit and the ledger. What is refused leaves nothing behind: the transaction ends with it.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,25 @@ def require_own_target(platform: Platform, attempt: Attempt) -> None:
     platform.sink.claim_target(attempt).require_granted(attempt.batch.pipeline, platform.ledger.list_targets())
 
 
+def confirm_target(sink: Sink, publication: Publication) -> None:
+    """Store which target the pipeline publishes to. Raises TargetChangedError unless it is there, and its own."""
+    publication.confirm_target(sink.claim_target(publication.attempt, publication.connection))
+
+
 def publish_rows(sink: Sink, publication: Publication) -> int:
     """Let the sink make the accepted rows visible within the publication; return how many there are.
 
     Raises TargetChangedError, and StagingLostError or AuditOutdatedError if the rows are not those that were audited.
     """
-    prepared = sink.publish(publication)
-    publication.confirm_target(prepared.claim)
+    # Whose the target is comes first: what it says of the rows would be said of somebody else's.
+    if isinstance(sink, CommittingSink):
+        confirm_target(sink, publication)
+        prepared = sink.publish(publication)
+    else:
+        publication.check_target(sink.claim_target(publication.attempt, publication.connection))
+        prepared = sink.publish(publication)
+        # The first publication has created the table. What was written to stays what it is until the commit.
+        confirm_target(sink, publication)
     _require_audited(publication, prepared.accepted, prepared.dropped)
     return prepared.accepted
 

@@ -320,7 +320,7 @@ def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> B
         chosen, found = find_next(platform, attempt, fenced, {BatchState.BLOCKED})
         if chosen is Next.TAKE_RESULT:
             return blocked(found, [refusal])
-        return error if chosen is Next.GO_ON else fenced
+        return error if found.state is BatchState.COMMITTING and chosen is Next.GO_ON else fenced
 
 
 def _commit_courtesy(platform: Platform, batch: Batch) -> None:

@@ -46,8 +46,7 @@ class TargetClaim:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """What becomes visible with the commit: how many rows, in which target, and how many duplicates were dropped."""
+    """What becomes visible with the commit: how many rows; and how many duplicates were dropped."""
 
-    claim: TargetClaim
     accepted: int
     dropped: int = 0

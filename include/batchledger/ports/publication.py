@@ -52,6 +52,9 @@ class Publication(Protocol):
     def rehearsal(self) -> AbstractContextManager["Publication"]:
         """Yield the publication for a block whose every effect is undone at its end."""
 
+    def check_target(self, claim: TargetClaim) -> None:
+        """Raise TargetChangedError when it is another target than before, or another pipeline's; store nothing."""
+
     def confirm_target(self, claim: TargetClaim) -> None:
         """Store which target the pipeline publishes to.
 

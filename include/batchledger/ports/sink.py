@@ -131,9 +131,10 @@ class Sink(Staging, Protocol):
         can be known without writing to the target.
         """
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, connection: Any = None) -> TargetClaim:
         """Return the target as it is now, for the ledger to say whose it is.
 
+        ``connection`` is the publication's; without one the ledger is asked in a transaction of its own.
         Raises TargetChangedError when the target itself says that it is somebody else's, or cannot be published to.
         """
 
@@ -192,7 +193,7 @@ class CommittingSink(ABC):
     def confirm(self, publication: Publication) -> PreparedRows:
         """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
 
-        Whatever has become of the target since, what was committed is accounted for. The claim has no identity.
+        Whatever has become of the target since, what was committed is accounted for.
         """
 
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 -- for sinks that need it

@@ -53,7 +53,8 @@ def read_statements(package: str) -> dict[str, str]:
 
     The statements of a module are in the file of its name, in the order of their use.
     """
-    texts = (each.read_text(encoding="utf-8") for each in files(package).joinpath("sql").iterdir())
+    scripts = [each for each in files(package).joinpath("sql").iterdir() if each.name.endswith(".sql")]
+    texts = [each.read_text(encoding="utf-8") for each in scripts]
     parts = [part for text in texts for part in re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]]
     return dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
 

@@ -103,6 +103,11 @@ class PostgresPublication:
         with self.connection.transaction(force_rollback=True):
             yield self
 
+    def check_target(self, claim: TargetClaim) -> None:
+        """See the port."""
+        with self.connection.cursor() as cursor:
+            claim.require_granted(self.attempt.batch.pipeline, read_targets(cursor))
+
     def confirm_target(self, claim: TargetClaim) -> None:
         """See the port."""
         PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(claim)

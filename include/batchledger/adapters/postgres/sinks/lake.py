@@ -209,9 +209,9 @@ class LakeSink(PostgresStaging, CommittingSink):
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
         return replace(comparison, absent_columns=tuple(absent))
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
         """See the port. A table that was renamed counts as dropped: another one in its place would hide that."""
-        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+        with self.asking(attempt, connection) as cursor:
             return self._claim(cursor, attempt)
 
     def find_target(self) -> Target | None:
@@ -224,19 +224,14 @@ class LakeSink(PostgresStaging, CommittingSink):
 
     def publish(self, publication: Publication) -> PreparedRows:
         """See the port. What is to be done in the lake is what has changed in the temporary table."""
-        with publication.connection.cursor() as cursor:
-            claim = self._claim(cursor, publication.attempt)
-        return PreparedRows(claim, *self._account(publication))
+        return self._account(publication)
 
     def confirm(self, publication: Publication) -> PreparedRows:
         """See the port."""
-        return PreparedRows(TargetClaim(self.name, None), *self._account(publication))
+        return self._account(publication)
 
-    def _account(self, publication: Publication) -> tuple[int, int]:
-        """Apply the batch to what is laid out, and let later batches know its keys.
-
-        Returns how many rows it has, and how many it drops as duplicates.
-        """
+    def _account(self, publication: Publication) -> PreparedRows:
+        """Apply the batch to what is laid out, and let later batches know its keys."""
         attempt = publication.attempt
         rows = AcceptedRows(rows_table(attempt))
         with publication.connection.cursor() as cursor:
@@ -263,7 +258,7 @@ class LakeSink(PostgresStaging, CommittingSink):
                     "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
                     [attempt.batch.batch_id],
                 )
-        return rows.held + moved, rows.dropped
+        return PreparedRows(rows.held + moved, rows.dropped)
 
     def commit(self, publication: Publication) -> None:
         """See the port."""

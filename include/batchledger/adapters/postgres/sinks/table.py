@@ -95,9 +95,9 @@ class PostgresSink(PostgresStaging):
             cursor.connection.rollback()
             return comparison
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
         """See the port."""
-        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+        with self.asking(attempt, connection) as cursor:
             return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
 
     def find_target(self) -> Target | None:
@@ -145,14 +145,13 @@ class PostgresSink(PostgresStaging):
                 rows = self.message_keys.accept(cursor, publication)
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
-                claim = self._target.claim(cursor)
                 if self.upsert is None and publication.is_ledger_moved:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
                     publication.mark_ledger()
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)
-        return PreparedRows(claim, visible, rows.dropped)
+        return PreparedRows(visible, rows.dropped)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
         """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""

@@ -102,9 +102,9 @@ class TopicSink(PostgresStaging, CommittingSink):
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
 
-    def claim_target(self, attempt: Attempt) -> TargetClaim:
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
         """See the port. A topic that is missing is created."""
-        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+        with self.asking(attempt, connection) as cursor:
             return self._claim(cursor, attempt)
 
     def find_target(self) -> Target | None:
@@ -126,15 +126,14 @@ class TopicSink(PostgresStaging, CommittingSink):
         attempt = publication.attempt
         rows, accepted = self._account(publication)
         with publication.connection.cursor() as cursor:
-            claim = self._claim(cursor, attempt)
             cursor.execute(sql.SQL("create temporary view {} as select * from {}").format(_OUTPUT, rows.missing))
             self._require_keys(cursor, attempt)
-        return PreparedRows(claim, accepted, rows.dropped)
+        return PreparedRows(accepted, rows.dropped)
 
     def confirm(self, publication: Publication) -> PreparedRows:
         """See the port."""
         rows, accepted = self._account(publication)
-        return PreparedRows(TargetClaim(self.name, None), accepted, rows.dropped)
+        return PreparedRows(accepted, rows.dropped)
 
     def _account(self, publication: Publication) -> tuple[AcceptedRows, int]:
         """Say which of the staged rows are accepted, and how many; let later batches know their keys."""

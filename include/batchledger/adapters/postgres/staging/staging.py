@@ -87,6 +87,16 @@ class PostgresStaging:
         """Raise TargetRefusedError when the target cannot take the rows of the open staging."""
         raise NotImplementedError
 
+    @contextmanager
+    def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
+        """Yield a cursor of the publication, or of a transaction of its own."""
+        if connection is None:
+            with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+                yield cursor
+        else:
+            with connection.cursor() as cursor:
+                yield cursor
+
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
         """See the port."""
         self.require_columns(schema)
