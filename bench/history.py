@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from typing_extensions import override
 
 from batchledger.model.batch import TopicIdentity
 
@@ -101,6 +102,7 @@ class History:
         """The pipeline that it is of."""
         return self.name or f"history_{self.batches}x{self.partitions}"
 
+    @override
     def __str__(self) -> str:
         return f"{self.batches:,} batches of {self.partitions:,} partitions"
 

@@ -13,6 +13,7 @@ import psycopg
 import yaml
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from typing_extensions import override
 
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.requests import open_admin
@@ -109,6 +110,7 @@ class ManyPipelines:
         """The pipelines with unread records; the first one is blocked, the last one the wide one."""
         return (*self.names[::LAGS_EVERY], WIDE)
 
+    @override
     def __str__(self) -> str:
         pipelines = len(self.histories)
         return f"{pipelines:,} pipelines, {self.all_partitions:,} partitions, {self.all_batches:,} batches"

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import yaml
+from typing_extensions import override
 
 from batchledger.local.stack.processes import ServiceRecord
 from bench.contenders.contender import Contender, Running, Subject
@@ -26,10 +27,12 @@ class Batchledger(OneProgram):
     services: Services
 
     @property
+    @override
     def root_by_group(self) -> Mapping[str, int]:
         """Our own process, and Spark's server with its Python workers."""
         return {**super().root_by_group, "spark": service_pid(self.services, "spark")}
 
+    @override
     def prepare(self, order: Order) -> None:
         """Write the pipeline file."""
         write_pipeline(self.services, order)

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from bench.contenders.contender import Running, Subject
 from bench.contenders.one_program import OneProgram
 from bench.orders import COPY_FILE_VARIABLE, Order
@@ -24,6 +26,7 @@ TITLE_BY_WORK: Mapping[str, str] = {
 class Limit(OneProgram):
     """See the role."""
 
+    @override
     def prepare(self, order: Order) -> None:
         """Bring the values into memory where they alone are looked at."""
         if order.settings["work"].startswith("parse"):

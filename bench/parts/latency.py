@@ -15,6 +15,7 @@ from statistics import quantiles
 from typing import Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from typing_extensions import override
 
 from batchledger.local.samples.producer import choose_partition
 from bench.bench import Bench
@@ -87,6 +88,7 @@ class _Looking(threading.Thread):
         self.awaited: Mapping[int, int] | None = None
         self.stopping = threading.Event()
 
+    @override
     def run(self) -> None:
         """Look at the newest pages, 20 times a second."""
         with watching(self.dsn, self.table, TAIL_PAGES) as watch:

@@ -12,6 +12,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from typing_extensions import override
 
 from batchledger.adapters.kafka.output.log import look_at
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
@@ -171,8 +172,8 @@ class SettledTopic(KafkaOutputTopic):
 
     output: Output = field(kw_only=True)
 
+    @override
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
-        """See the port."""
         super().commit(attempt, records, count)
         wait_until(lambda: not look_at(self.output.options, self.name).held_back)
 

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from typing_extensions import override
+
 from batchledger.model import effects
 from batchledger.model.balance import Balance, give_up_unexplained
 from batchledger.model.batch import (
@@ -31,7 +33,7 @@ from batchledger.model.refusals import (
     still_held,
 )
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
-from batchledger.ports import Truncate
+from batchledger.ports import Decisions, TargetAccess, Truncate
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now
 from tests.fakes.stored import (
@@ -46,42 +48,41 @@ from tests.fakes.stored import (
 
 
 @dataclass(frozen=True)
-class MemoryDecisions:
-    """See the port."""
-
+class MemoryDecisions(Decisions):
     database: MemoryDatabase
     is_kept: bool = True
     clock: Callable[[], datetime] = now
 
     @property
+    @override
     def rehearsal(self) -> "MemoryDecisions":
-        """See the port."""
         return replace(self, is_kept=False)
 
+    @override
     def load_epoch(self, pipeline: str) -> int:
-        """See the port."""
         return self.database.committed.epochs.get(pipeline, 0)
 
+    @override
     def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
-        """See the port."""
         return sorted(_held(self.database.committed, pipeline))
 
+    @override
     def load_balances(self, batch_id: int) -> Sequence[Balance]:
-        """See the port."""
         return find_stored(self.database.committed, batch_id).balances
 
+    @override
     def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
-        """See the port."""
         return [each for each in self.database.committed.decisions.values() if each.batch_id == batch_id]
 
+    @override
     def find_pause(self, pipeline: str) -> DecisionRecord | None:
-        """See the port."""
         return self.database.committed.pauses.get(pipeline)
 
+    @override
     def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
-        """See the port."""
         return _find_given_up(self.database.committed, pipeline, ranges, kind)
 
+    @override
     def give_up(
         self,
         pipeline: str,
@@ -92,7 +93,6 @@ class MemoryDecisions:
         first_positions: Sequence[Position] = (),
         discard: int | None = None,
     ) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             standing = _find_given_up(tables, pipeline, ranges, kind)
             if standing is not None:
@@ -114,8 +114,8 @@ class MemoryDecisions:
             effect = effects.giving_up(ranges) | effects.discarding_too(concerned)
             return Decided(record_decision(tables, batch, kind, decision, self.clock(), effect))
 
+    @override
     def accept(self, attempt: Attempt, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             stored = find_stored(tables, attempt.batch.batch_id)
             is_between_commits = stored.batch.state is BatchState.AUDITED and stored.has_rows
@@ -128,8 +128,8 @@ class MemoryDecisions:
             effect = effects.accepting(stored.batch, stored.balances, accepted)
             return Decided(record_decision(tables, batch, DecisionKind.ACCEPT, decision, self.clock(), effect))
 
+    @override
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             batch = find_stored(tables, batch_id).batch
             if batch.state.is_final:
@@ -140,8 +140,8 @@ class MemoryDecisions:
                     return Decided(each, is_new=False)
             return Decided(record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock()))
 
+    @override
     def discard(self, batch_id: int, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             stored = find_stored(tables, batch_id)
             if stored.batch.state is BatchState.DISCARDED:
@@ -152,8 +152,8 @@ class MemoryDecisions:
                 raise rows_visible(stored.batch)
             return Decided(discard_batch(tables, stored.batch, decision, self.clock()))
 
+    @override
     def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             batch = find_stored(tables, batch_id).batch
             if batch.state.is_final:
@@ -168,10 +168,10 @@ class MemoryDecisions:
             effect = effects.retaking(batch, run)
             return Decided(record_decision(tables, batch, DecisionKind.RETRY, decision, self.clock(), effect))
 
+    @override
     def rewind(
         self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
     ) -> Decided:
-        """See the port."""
         offsets = rewind.next_offset_by_partition
         with self._decide() as tables:
             positions = {key[1]: each for key, each in tables.positions.items() if key[0] == pipeline}
@@ -200,8 +200,8 @@ class MemoryDecisions:
             effect |= effects.discarding_too(open_batch)
             return Decided(record_decision(tables, pipeline, DecisionKind.REWIND, decision, self.clock(), effect))
 
+    @override
     def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: effects.Effect) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             if pipeline not in tables.target_by_pipeline:
                 raise nothing_to_adopt(pipeline)
@@ -214,8 +214,8 @@ class MemoryDecisions:
             effect = effects.adopting(before, target) | proof
             return Decided(record_decision(tables, pipeline, DecisionKind.ADOPT_TARGET, decision, self.clock(), effect))
 
+    @override
     def pause(self, pipeline: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             standing = tables.pauses.get(pipeline)
             if standing is not None:
@@ -225,16 +225,16 @@ class MemoryDecisions:
             tables.pauses[pipeline] = record
             return Decided(record)
 
+    @override
     def resume(self, pipeline: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             if tables.pauses.pop(pipeline, None) is None:
                 return Decided(None, is_new=False)
             effect = effects.pausing(is_paused=False)
             return Decided(record_decision(tables, pipeline, DecisionKind.RESUME, decision, self.clock(), effect))
 
+    @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
-        """See the port."""
         with self._decide() as tables:
             require_none_committing(tables, pipeline)
             named = [each for each in tables.quarantine if each[0] == pipeline and intersect(ranges, [_place(each)])]
@@ -277,18 +277,16 @@ class MemoryDecisions:
 
 
 @dataclass(frozen=True)
-class MemoryTarget:
-    """See the port."""
-
+class MemoryTarget(TargetAccess):
     connection: Tables
     pipeline: str
 
+    @override
     def confirm_target(self, claim: TargetClaim) -> None:
-        """See the port."""
         claim.require_there(self.pipeline, self.connection.target_by_pipeline)
 
+    @override
     def forget_target(self) -> None:
-        """See the port."""
         del self.connection.target_by_pipeline[self.pipeline]
 
 

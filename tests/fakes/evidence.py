@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from typing_extensions import override
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.model.balance import WitnessedRange
@@ -15,38 +16,35 @@ from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.records.times import RecordTimes
+from batchledger.ports import Evidence, EvidenceWriter, Testimony
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 
 @dataclass(frozen=True)
-class MemoryEvidenceWriter:
-    """See the port."""
-
+class MemoryEvidenceWriter(EvidenceWriter):
     database: MemoryDatabase
     key: AttemptKey
 
     @contextmanager
+    @override
     def open(self, reader: int) -> Iterator["MemoryTestimony"]:
-        """See the port."""
         with self.database.transaction() as tables:
             yield MemoryTestimony(tables, self.key, reader)
 
 
 @dataclass(frozen=True)
-class MemoryTestimony:
-    """See the port."""
-
+class MemoryTestimony(Testimony):
     tables: Tables
     key: AttemptKey
     reader: int
 
+    @override
     def set_aside(self, records: pa.RecordBatch) -> None:
-        """See the port."""
         held = self.tables.evidence[self.key]
         self.tables.evidence[self.key] = replace(held, quarantined=(*held.quarantined, *records.to_pylist()))
 
+    @override
     def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
-        """See the port."""
         held = self.tables.evidence[self.key]
         self.tables.evidence[self.key] = replace(
             held,
@@ -57,20 +55,18 @@ class MemoryTestimony:
 
 
 @dataclass(frozen=True)
-class MemoryEvidence:
-    """See the port."""
-
+class MemoryEvidence(Evidence):
     database: MemoryDatabase
 
+    @override
     def open(self, attempt: Attempt) -> MemoryEvidenceWriter:
-        """See the port."""
         key = (attempt.batch.batch_id, attempt.number)
         with self.database.transaction() as tables:
             tables.evidence[key] = StoredEvidence()
         return MemoryEvidenceWriter(self.database, key)
 
+    @override
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
-        """See the port."""
         held = self._held(attempt)
         set_aside = {
             (TopicPartition(row["topic"], row["partition"]), row["offset"]): row["timestamp_ms"]
@@ -91,8 +87,8 @@ class MemoryEvidence:
             for each in attempt.batch.ranges
         ]
 
+    @override
     def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
-        """See the port."""
         places = sorted(
             {(row["error"], row["topic"], row["partition"], row["offset"]) for row in self._held(attempt).quarantined}
         )
@@ -106,21 +102,21 @@ class MemoryEvidence:
             ]
         )
 
+    @override
     def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
-        """See the port."""
         return sum(each >= first_reader for each in self._held(attempt).readers)
 
+    @override
     def count_seen(self, attempt: Attempt) -> int:
-        """See the port."""
         held = self.database.committed.evidence.get((attempt.batch.batch_id, attempt.number), StoredEvidence())
         return count_offsets(merge_ranges(held.visible))
 
+    @override
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
-        """See the port."""
         return find_gaps(self._held(attempt).visible, within=attempt.batch.ranges)
 
+    @override
     def read_quarantine(self, batch: Batch) -> pa.Table:
-        """See the port."""
         rows = [
             {name: row[name] for name in QUARANTINE_SCHEMA.names}
             for (owner, partition, offset), row in sorted(
@@ -130,8 +126,8 @@ class MemoryEvidence:
         ]
         return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
+    @override
     def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
-        """See the port."""
         rows = {(TopicPartition(row["topic"], row["partition"]), row["offset"]): row for row in records.to_pylist()}
         missing = [each.range for each in failed if (each.partition, each.offset) not in rows]
         if missing:
@@ -149,8 +145,8 @@ class MemoryEvidence:
             )
         return ()
 
+    @override
     def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
-        """See the port."""
         found = [
             FailedRecord(TopicPartition(row["topic"], row["partition"]), row["offset"], row["checks"])
             for row in self._held(attempt).quarantined
@@ -158,8 +154,8 @@ class MemoryEvidence:
         ]
         return sorted(found, key=lambda each: each.range)
 
+    @override
     def drop(self, attempt: Attempt) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             tables.evidence = {key: held for key, held in tables.evidence.items() if not is_over(key, attempt)}
 

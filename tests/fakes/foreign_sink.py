@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from typing_extensions import override
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
 from batchledger.model.claims import PreparedRows, TargetClaim
@@ -38,7 +39,7 @@ def store_of(sink: str) -> ForeignStore | None:
 
 @dataclass(frozen=True)
 class MemoryForeignSink(MemorySink, CommittingSink):
-    """See the port. The target is prepared in the tables of the ledger's transaction, and moved to the store."""
+    """The target is prepared in the tables of the ledger's transaction, and moved to the store."""
 
     store: ForeignStore = field(default_factory=ForeignStore)
 
@@ -49,33 +50,35 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         self._show(tables)
         return tables
 
+    @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
-        """See the port. The first attempt creates the target."""
+        """The first attempt creates the target."""
         writer = super().open_staging(attempt, schema)
         self.store.target = self.store.target or self.create(attempt, schema)
         return writer
 
+    @override
     def claim_target(self, attempt: Attempt, connection: Tables | None = None) -> TargetClaim:
-        """See the port."""
         if connection is not None:
             self._prepare(connection)
         return super().claim_target(attempt, connection)
 
+    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port. What the sink has removed already, its own commit tells."""
+        """What the sink has removed already, its own commit tells."""
         self._prepare(publication.connection)
         removed = super().withdraw(publication, replaced)
         self.store.to_remove = dict(zip(replaced, removed, strict=True))
         done = self.store.removed.get(publication.attempt.batch.batch_id)
         return removed if done is None else [done[each] for each in replaced]
 
+    @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """See the port."""
         self._prepare(publication.connection)
         return super().publish(publication)
 
+    @override
     def commit(self, publication: Publication) -> None:
-        """See the port."""
         tables: Tables = publication.connection
         batch = publication.attempt.batch
         if batch.state is BatchState.COMMITTING and self.find_commit(publication.attempt):
@@ -84,8 +87,9 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         if batch.state is BatchState.COMMITTING:
             self.store.removed[batch.batch_id] = self.store.to_remove
 
+    @override
     def confirm(self, publication: Publication) -> PreparedRows:
-        """See the port. The target is left as it is, whatever it is by now."""
+        """The target is left as it is, whatever it is by now."""
         tables: Tables = publication.connection
         scratch = replace(publication, connection=tables.copy()) if isinstance(publication, MemoryPublication) else None
         assert scratch is not None
@@ -96,21 +100,21 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         tables.deleted_keys = scratch.connection.deleted_keys
         return prepared
 
+    @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
-        """See the port."""
         self.store.is_forgotten = False
         return (len(self.store.removed),)
 
+    @override
     def find_commit(self, attempt: Attempt) -> bool | None:
-        """See the port."""
         return None if self.store.is_forgotten else attempt.batch.batch_id in self.store.removed
 
+    @override
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port."""
         self.store.is_forgotten = False
 
+    @override
     def truncate(self, access: TargetAccess) -> int:
-        """See the port."""
         raise DecisionRefusedError(f"the target of {access.pipeline} cannot be emptied together with the ledger.")
 
     def read_target(self) -> Sequence[Row]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from typing_extensions import override
+
 from batchledger.model.batch import Batch, BatchState, DecisionKind, Lane, Step
 from batchledger.model.checks import permit_publication
 from batchledger.model.incidents import (
@@ -19,18 +21,17 @@ from batchledger.model.incidents import (
     wait_after,
 )
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
+from batchledger.ports import Incidents
 from tests.fakes.database import MemoryDatabase, StoredBatch, StoredNotification, Tables
 from tests.fakes.stored import summarise_quarantine
 
 
 @dataclass
-class MemoryIncidents:
-    """See the port."""
-
+class MemoryIncidents(Incidents):
     database: MemoryDatabase
 
+    @override
     def load_facts(self, pipeline: str) -> StoredFacts:
-        """See the port."""
         tables = self.database.committed
         mine = [each for each in tables.batches.values() if each.batch.pipeline == pipeline]
         newest = [found for lane in Lane if (found := _find_newest(mine, lane))]
@@ -44,6 +45,7 @@ class MemoryIncidents:
             summarise_quarantine(tables, pipeline),
         )
 
+    @override
     def settle(
         self,
         pipeline: str,
@@ -51,7 +53,6 @@ class MemoryIncidents:
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
-        """See the port."""
         with self.database.transaction() as tables:
             settlement = settle(_list_open(tables, pipeline), findings, now)
             first = len(tables.incidents) + 1
@@ -68,8 +69,8 @@ class MemoryIncidents:
                 _notify_of_end(tables, incident, now)
             return settlement
 
+    @override
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
-        """See the port."""
         with self.database.transaction() as tables:
             blocked: set[int] = set()
             for number, stored in tables.notifications.items():
@@ -83,8 +84,8 @@ class MemoryIncidents:
                 blocked.add(stored.incident_id)
             return None
 
+    @override
     def mark_sent(self, notification: Notification, now: datetime) -> None:
-        """See the port."""
         pipeline = notification.incident.condition.pipeline
         with self.database.transaction() as tables:
             sent = tables.notifications[notification.notification_id]
@@ -94,8 +95,8 @@ class MemoryIncidents:
                 if (owner, each.channel) == (pipeline, sent.channel) and each.last_error and each.is_due:
                     tables.notifications[number] = replace(each, next_try_at=now)
 
+    @override
     def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             failed = tables.notifications[notification.notification_id]
             if failed.sent_at is None:
@@ -106,8 +107,8 @@ class MemoryIncidents:
                     failed, last_error=error, given_up_at=given_up_at
                 )
 
+    @override
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
-        """See the port."""
         tables = self.database.committed
         failed: dict[str, list[StoredNotification]] = defaultdict(list)
         for each in tables.notifications.values():
@@ -116,8 +117,8 @@ class MemoryIncidents:
                 failed[each.channel].append(each)
         return [_describe_failure(tables, pipeline, failed[channel]) for channel in sorted(failed)]
 
+    @override
     def list_open(self, pipeline: str) -> Sequence[Incident]:
-        """See the port."""
         return _list_open(self.database.committed, pipeline)
 
 

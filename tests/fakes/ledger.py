@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum, auto
 
+from typing_extensions import override
+
 from batchledger.model.balance import Balance
 from batchledger.model.batch import (
     Attempt,
@@ -33,7 +35,7 @@ from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
 from batchledger.model.refusals import closed, fenced_by, outcome_pending
 from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
-from batchledger.ports import RecentBatch
+from batchledger.ports import Ledger, RecentBatch
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
 from tests.fakes.stored import (
@@ -63,25 +65,25 @@ def now() -> datetime:
 
 
 @dataclass
-class MemoryLedger:
-    """See the port. ``commit_fault`` strikes the next publication only."""
+class MemoryLedger(Ledger):
+    """``commit_fault`` strikes the next publication only."""
 
     database: MemoryDatabase
     protections: frozenset[Protection] = ALL_PROTECTIONS
     clock: Callable[[], datetime] = now
     commit_fault: CommitFault | None = None
 
+    @override
     def load_positions(self, pipeline: str) -> Sequence[Position]:
-        """See the port."""
         positions = self.database.committed.positions
         return [positions[key] for key in sorted(positions) if key[0] == pipeline]
 
+    @override
     def list_targets(self) -> Mapping[str, Target]:
-        """See the port."""
         return self.database.committed.target_by_pipeline
 
+    @override
     def seconds_since_published(self, pipeline: str) -> float | None:
-        """See the port."""
         moments = [
             each.published_at
             for each in self.database.committed.batches.values()
@@ -89,8 +91,8 @@ class MemoryLedger:
         ]
         return (self.clock() - max(moments)).total_seconds() if moments else None
 
+    @override
     def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
-        """See the port."""
         published = [
             (each.published_at, each.opened_at, each.batch)
             for each in self.database.committed.batches.values()
@@ -105,8 +107,8 @@ class MemoryLedger:
             if opened_at is not None and published_at > opened_at and batch.batch_id not in accepted
         ]
 
+    @override
     def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
-        """See the port."""
         tables = self.database.committed
         published = [
             each
@@ -128,16 +130,16 @@ class MemoryLedger:
             for each in published[:limit]
         ]
 
+    @override
     def find_open_batch(self, pipeline: str) -> Batch | None:
-        """See the port."""
         return find_open_batch(self.database.committed, pipeline)
 
+    @override
     def load_batch(self, batch_id: int) -> Batch:
-        """See the port."""
         return find_stored(self.database.committed, batch_id).batch
 
+    @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
-        """See the port."""
         with self.database.transaction() as tables:
             require_running(tables, pipeline)
             already_open = find_open_batch(tables, pipeline)
@@ -152,8 +154,8 @@ class MemoryLedger:
                 record_decision(tables, batch, DecisionKind.TRIGGER, decision, self.clock())
             return batch
 
+    @override
     def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
-        """See the port."""
         with self.database.transaction() as tables:
             already_stored = None if key is None else find_replay(tables, pipeline, key)
             if already_stored is not None:
@@ -170,30 +172,30 @@ class MemoryLedger:
             record_decision(tables, batch, plan.request_kind, decision, self.clock(), leaving_out(plan.expired))
             return batch
 
+    @override
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
-        """See the port."""
         return find_open_replays(self.database.committed, pipeline, run)
 
+    @override
     def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             effect = leaving_out(expired, key)
             noted = [each.after for each in tables.decisions.values() if each.pipeline == pipeline]
             if not any(after and after.get("request") == key for after in noted):
                 record_decision(tables, pipeline, DecisionKind.REPLAY, decision, self.clock(), effect)
 
+    @override
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
-        """See the port."""
         return find_replay(self.database.committed, pipeline, key)
 
+    @override
     def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
-        """See the port."""
         stored = [each for each in self.database.committed.batches.values() if each.batch.pipeline == pipeline]
         held = [HeldRange(one.batch.batch_id, each) for one in stored for each in intersect(one.held, ranges)]
         return sorted(held, key=lambda each: each.range)
 
+    @override
     def find_published(self, batch: Batch) -> Sequence[HeldRange]:
-        """See the port."""
         stored = self.database.committed.batches
         others = [
             each
@@ -209,8 +211,8 @@ class MemoryLedger:
         ]
         return sorted(found, key=lambda each: each.range)
 
+    @override
     def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
-        """See the port."""
         found = [
             TimedRange(
                 piece, each.range, each.times, each.accepted + each.duplicates + each.quarantined,
@@ -223,8 +225,8 @@ class MemoryLedger:
         ]  # fmt: skip
         return sorted((each for each in found if _may_hold(each, found, span, within)), key=lambda each: each.range)
 
+    @override
     def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             for batch_id, stored in tables.batches.items():
                 if stored.batch.pipeline == pipeline and stored.held:
@@ -233,16 +235,16 @@ class MemoryLedger:
                     ]
                     tables.batches[batch_id] = replace(stored, balances=tuple(noted))
 
+    @override
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
-        """See the port."""
         return find_quarantined(self.database.committed, pipeline, ranges)
 
+    @override
     def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
-        """See the port."""
         return summarise_quarantine(self.database.committed, pipeline)
 
+    @override
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             stored = find_stored(tables, batch_id)
             if stored.batch.is_dry_run and not stored.batch.state.is_final:
@@ -268,14 +270,14 @@ class MemoryLedger:
         tables.batches[batch.batch_id] = StoredBatch(batch, epoch=epoch, planned_by=run, request_key=key)
         return batch
 
+    @override
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             for position in positions:
                 tables.positions.setdefault((pipeline, position.partition), position)
 
+    @override
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             for key, position in tables.positions.items():
                 at = stable_offset_by_partition.get(position.partition)
@@ -283,8 +285,8 @@ class MemoryLedger:
                     since = None if at is None else self.clock()
                     tables.positions[key] = replace(position, held_back_at=at, held_back_since=since)
 
+    @override
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
-        """See the port."""
         with self.database.transaction() as tables:
             stored = find_stored(tables, batch_id)
             found = stored.batch
@@ -298,8 +300,8 @@ class MemoryLedger:
             )
             return Attempt(taken, taken.attempt, run)
 
+    @override
     def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
-        """See the port."""
         key = (attempt.batch.batch_id, attempt.number)
         with self.database.transaction() as tables:
             before, found = tables.failures.get(key), find_stored(tables, key[0]).batch
@@ -309,24 +311,25 @@ class MemoryLedger:
             if not (has_ended or was_blocked or found.attempt != attempt.number or found.state.is_final):
                 tables.failures[key] = failure
 
+    @override
     def find_failure(self, batch: Batch) -> StepFailure | None:
-        """See the port."""
         return self.database.committed.failures.get((batch.batch_id, batch.attempt))
 
+    @override
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.PLANNED)
             batch = replace(found.batch, state=BatchState.STAGED)
             tables.batches[batch.batch_id] = replace(found, batch=batch, reported_rows=staged.reported_rows)
 
+    @override
     def load_reported_rows(self, attempt: Attempt) -> int:
-        """See the port."""
         found = find_stored(self.database.committed, attempt.batch.batch_id)
         if found.batch.attempt != attempt.number or found.reported_rows is None:
             raise fenced_by(found.batch, attempt)
         return found.reported_rows
 
+    @override
     def record_audit(
         self,
         attempt: Attempt,
@@ -334,7 +337,6 @@ class MemoryLedger:
         checks: Sequence[CheckResult],
         expected: BatchState = BatchState.STAGED,
     ) -> Batch:
-        """See the port."""
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, expected)
             batch = replace(found.batch, state=state_after_audit(checks))
@@ -344,8 +346,8 @@ class MemoryLedger:
                 tables.failures.pop((batch.batch_id, attempt.number), None)
             return batch
 
+    @override
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
-        """See the port."""
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED)
             key = (attempt.batch.batch_id, attempt.number)
@@ -355,8 +357,8 @@ class MemoryLedger:
             tables.failures.pop(key, None)
             return tables.batches[key[0]].batch
 
+    @override
     def resume_commit(self, batch_id: int, run: str) -> Attempt:
-        """See the port."""
         with self.database.transaction() as tables:
             stored = find_stored(tables, batch_id)
             attempt = Attempt(stored.batch, stored.batch.attempt, run)
@@ -366,19 +368,19 @@ class MemoryLedger:
             tables.batches[batch_id] = replace(stored, batch=batch)
             return replace(attempt, batch=batch)
 
+    @override
     def has_rows(self, batch_id: int) -> bool:
-        """See the port."""
         return find_stored(self.database.committed, batch_id).has_rows
 
+    @override
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
-        """See the port."""
         checks = self.database.committed.checks
         newest = max((number for of_batch, number in checks if of_batch == batch_id), default=0)
         return sorted(checks.get((batch_id, newest), ()), key=lambda check: (check.suite, check.name))
 
     @contextmanager
+    @override
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator["MemoryPublication"]:
-        """See the port."""
         with self.database.transaction() as tables:
             found = find_stored(tables, attempt.batch.batch_id)
             is_blocked = found.batch.state is BatchState.BLOCKED is not expected

@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from typing_extensions import override
+
 from batchledger.model.batch import BatchState
 from batchledger.model.presence import Patience, Presence
+from batchledger.ports import Presences
 from tests.fakes.database import MemoryDatabase, StoredPresence
 
 _OVER = (BatchState.PUBLISHED, BatchState.BLOCKED, BatchState.DISCARDED)
@@ -17,15 +20,15 @@ def now() -> datetime:
 
 
 @dataclass(frozen=True)
-class MemoryPresences:
-    """See the port. A process gives its signs of life by being in the block: only the clock lets it stall."""
+class MemoryPresences(Presences):
+    """A process gives its signs of life by being in the block: only the clock lets it stall."""
 
     database: MemoryDatabase
     worker: str = "ana@host"
     clock: Callable[[], datetime] = now
 
+    @override
     def find(self, batch_id: int) -> Presence | None:
-        """See the port."""
         stored = self.database.presences.get(batch_id)
         if stored is None:
             return None
@@ -34,8 +37,8 @@ class MemoryPresences:
         return Presence(batch_id, stored.run, stored.worker, stored.since, silent_seconds, is_held, stored.is_handed_on)
 
     @contextmanager
+    @override
     def hold(self, batch_id: int, run: str, patience: Patience) -> Iterator[Presence | None]:
-        """See the port."""
         found = self.find(batch_id)
         if found is not None and found.run != run and found.lasts(patience):
             yield found

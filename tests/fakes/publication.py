@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
+from typing_extensions import override
+
 from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
 from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import TopicPartition, find_gaps, intersect
 from batchledger.model.refusals import fenced_by, never_published, position_conflict
+from batchledger.ports import Publication
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
@@ -29,8 +32,8 @@ ALL_PROTECTIONS = frozenset(Protection)
 
 
 @dataclass(frozen=True)
-class MemoryPublication:
-    """See the port. ``connection`` is the working copy of the tables."""
+class MemoryPublication(Publication):
+    """``connection`` is the working copy of the tables."""
 
     connection: Tables
     attempt: Attempt
@@ -38,13 +41,13 @@ class MemoryPublication:
     clock: Callable[[], datetime]
 
     @property
+    @override
     def accepted_rows(self) -> int:
-        """See the port."""
         return sum(balance.accepted for balance in self._stored.balances)
 
     @property
+    @override
     def duplicate_rows(self) -> int:
-        """See the port."""
         return sum(balance.duplicates for balance in self._stored.balances)
 
     @property
@@ -52,26 +55,27 @@ class MemoryPublication:
         return self.connection.batches[self.attempt.batch.batch_id]
 
     @contextmanager
+    @override
     def rehearsal(self) -> Iterator["MemoryPublication"]:
-        """See the port."""
         yield replace(self, connection=self.connection.copy())
 
+    @override
     def check_target(self, claim: TargetClaim) -> None:
-        """See the port."""
         claim.require_granted(self.attempt.batch.pipeline, self.connection.target_by_pipeline)
 
+    @override
     def confirm_target(self, claim: TargetClaim) -> None:
-        """See the port."""
         pipeline, targets = self.attempt.batch.pipeline, self.connection.target_by_pipeline
         targets[pipeline] = claim.require_there(pipeline, targets)
 
     is_ledger_moved = False
 
+    @override
     def mark_ledger(self) -> None:
-        """See the port. Nothing in memory is ever restored."""
+        """Nothing in memory is ever restored."""
 
+    @override
     def advance_positions(self) -> None:
-        """See the port."""
         batch = self.attempt.batch
         stored = {each: self.connection.positions.get((batch.pipeline, each.partition)) for each in batch.ranges}
         found = {each.partition: None if at is None else at.next_offset for each, at in stored.items()}
@@ -80,8 +84,8 @@ class MemoryPublication:
             raise position_conflict(batch, found)
         move_positions(self.connection, batch)
 
+    @override
     def find_replaced(self) -> Sequence[HeldRange]:
-        """See the port."""
         mine, found = self._stored, []
         for batch_id, other in self.connection.batches.items():
             if other.batch.pipeline != mine.batch.pipeline or batch_id == mine.batch.batch_id:
@@ -91,12 +95,12 @@ class MemoryPublication:
                 found += [HeldRange(batch_id, each) for each in intersect(other.held, mine.batch.ranges)]
         return sorted(found, key=lambda each: each.range)
 
+    @override
     def find_quarantined(self) -> Sequence[QuarantinedRecord]:
-        """See the port."""
         return find_quarantined(self.connection, self.attempt.batch.pipeline, self.attempt.batch.ranges)
 
+    @override
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
-        """See the port."""
         batches, pipeline, mine = self.connection.batches, self._stored.batch.pipeline, self._stored.batch.batch_id
         batches[mine] = replace(self._stored, has_rows=False)
         for each, rows in zip(replaced, removed_rows, strict=True):
@@ -120,12 +124,12 @@ class MemoryPublication:
             )
 
     @property
+    @override
     def holds_all_ranges(self) -> bool:
-        """See the port."""
         return not find_gaps(self._stored.held, within=self._stored.batch.ranges)
 
+    @override
     def publish_quarantine(self) -> None:
-        """See the port."""
         batch = self.attempt.batch
         evidence = self.connection.evidence.get((batch.batch_id, self.attempt.number))
         staged = (
@@ -144,31 +148,31 @@ class MemoryPublication:
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 
     @property
+    @override
     def has_rows(self) -> bool:
-        """See the port."""
         return self._stored.has_rows
 
+    @override
     def mark_rows(self) -> None:
-        """See the port."""
         self.connection.batches[self.attempt.batch.batch_id] = replace(self._stored, has_rows=True)
 
+    @override
     def announce(self, ends: Sequence[int] = ()) -> None:
-        """See the port."""
         stored = self._stored
         first = stored.batch.announced_ends or tuple(ends) or None
         batch = replace(stored.batch, state=BatchState.COMMITTING, announced_ends=first)
         self.connection.batches[batch.batch_id] = replace(stored, batch=batch)
 
+    @override
     def revoke(self) -> None:
-        """See the port."""
         stored = self._stored
         if stored.batch.attempt_run != self.attempt.run:
             raise fenced_by(stored.batch, self.attempt)
         batch = replace(stored.batch, state=BatchState.AUDITED)
         self.connection.batches[batch.batch_id] = replace(stored, batch=batch)
 
+    @override
     def mark_published(self) -> None:
-        """See the port."""
         stored = self._stored
         if stored.batch.is_dry_run:
             raise never_published(stored.batch)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from batchledger.model.checks import CheckResult, JudgedCheck, OnFailure, Outcome, Severity, Suite
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.ports import CheckedBatch, RowsToCheck
+from batchledger.ports import CheckedBatch, RowChecks, RowsToCheck
 
 
 @dataclass(frozen=True)
@@ -23,20 +25,18 @@ class RowTest:
 
 
 @dataclass(frozen=True)
-class MemoryRowChecks:
-    """See the port."""
-
+class MemoryRowChecks(RowChecks):
     tests: Sequence[RowTest]
     recent_batches: int = 0
 
+    @override
     def require_usable(self) -> None:
-        """See the port."""
         unusable = [each.name for each in self.tests if not each.is_usable]
         if unusable:
             raise ConfigurationError(f"checks cannot be judged on any rows: {unusable}")
 
+    @override
     def judge(self, rows: RowsToCheck, batch: CheckedBatch) -> Sequence[JudgedCheck]:
-        """See the port."""
         return [self._judge(each, rows.connection) for each in self.tests]
 
     def _judge(self, test: RowTest, rows: Sequence[Mapping[str, Any]]) -> JudgedCheck:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from typing_extensions import override
 
 from batchledger.adapters.postgres.staging.key_types import describe_types, require_same_types
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
@@ -26,7 +27,7 @@ from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
-from batchledger.ports import CommittingSink, Publication, RowsToCheck, TargetAccess
+from batchledger.ports import CommittingSink, Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -46,15 +47,14 @@ from tests.fakes.upsert import apply_updates, count_repeated_keys
 
 
 @dataclass(frozen=True)
-class MemoryStagingWriter:
-    """See the port."""
-
+class MemoryStagingWriter(StagingWriter):
     database: MemoryDatabase
     key: AttemptKey
 
     @contextmanager
+    @override
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """See the port. Like the real one it looks at staging only when there is something to write."""
+        """Like the real one it looks at staging only when there is something to write."""
         rows: list[Row] = []
 
         def write(batch: pa.RecordBatch) -> None:
@@ -76,20 +76,21 @@ class MemoryStagingWriter:
 
 
 @dataclass(frozen=True)
-class MemoryStagedRows:
-    """See the port. ``judged`` is what was known of the message keys when the rows were opened."""
+class MemoryStagedRows(StagedRows):
+    """``judged`` is what was known of the message keys when the rows were opened."""
 
     sink: "MemorySink"
     attempt: Attempt
     judged: Judged
 
+    @override
     def show(self) -> RowsToCheck:
-        """See the port. The connection is the rows themselves."""
+        """The connection is the rows themselves."""
         checked = [row for row in self._kept if not row.get(DELETED_COLUMN)]
         return RowsToCheck(checked, "rows", len(self._kept), len(checked))
 
+    @override
     def summarise(self) -> Sequence[StagedRange]:
-        """See the port."""
         held: dict[OffsetRange | None, list[Coordinate]] = defaultdict(list)
         times: dict[OffsetRange | None, list[int | None]] = defaultdict(list)
         for row in self._rows:
@@ -110,8 +111,8 @@ class MemoryStagedRows:
             for number, each in enumerate(self.attempt.batch.ranges)
         ]
 
+    @override
     def count_numbers(self) -> NumberFacts | None:
-        """See the port."""
         if self.sink.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
             return None
         return judge_numbers(self.sink.committed, self.attempt, self._kept, self.sink.sequence).facts
@@ -126,8 +127,8 @@ class MemoryStagedRows:
 
 
 @dataclass(frozen=True)
-class MemorySink:
-    """See the port. ``table`` names the target in the database."""
+class MemorySink(Sink):
+    """``table`` names the target in the database."""
 
     database: MemoryDatabase
     table: str
@@ -140,8 +141,8 @@ class MemorySink:
         """What is stored now."""
         return self.database.committed
 
+    @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> MemoryStagingWriter:
-        """See the port."""
         if (fault := explain_columns(schema.names)) is not None:
             raise ConfigurationError(f"the rows for {self.table} cannot be staged: {fault}.")
         named = (
@@ -182,27 +183,27 @@ class MemorySink:
             if not attempt.batch.is_dry_run:
                 tables.key_types[pipeline, name, tuple(now)] = now
 
+    @override
     def count_arriving(self, attempt: Attempt) -> int:
-        """See the port."""
         return self.database.arriving[_key(attempt)]
 
+    @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             staging = tables.staging[_key(attempt)]
             accepted = {task: rows for task, rows in staging.rows_by_task.items() if task in accepted_tasks}
             tables.staging[_key(attempt)] = replace(staging, rows_by_task=accepted, is_sealed=True)
 
     @contextmanager
+    @override
     def read_staged(self, attempt: Attempt) -> Iterator["MemoryStagedRows"]:
-        """See the port."""
         tables = self.committed
         yield MemoryStagedRows(self, attempt, self._judge(tables, attempt, staging_of(tables, attempt).rows))
 
+    @override
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """See the port."""
         tables = self.committed
         rows = tables.staging[_key(attempt)].rows
         repeats = sorted(self._judge(tables, attempt, rows).repeated.items())
@@ -219,8 +220,8 @@ class MemorySink:
         }
         return {check: offenders for check, offenders in found.items() if check in checks}
 
+    @override
     def remember_numbers(self, publication: Publication) -> int | None:
-        """See the port."""
         attempt, tables = publication.attempt, publication.connection
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
             return None
@@ -229,8 +230,8 @@ class MemorySink:
         remember_numbers(tables, attempt, rows, self.sequence)
         return len(rows)
 
+    @override
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
-        """See the port."""
         doomed = {(each.partition, offset) for each in records for offset in range(each.start, each.until)}
         with self.database.transaction() as tables:
             staging = tables.staging[_key(attempt)]
@@ -241,8 +242,8 @@ class MemorySink:
             aside = tuple(row for row in staging.rows if coordinate_of(row) in doomed)
             tables.staging[_key(attempt)] = replace(staging, rows_by_task=kept, aside=(*staging.aside, *aside))
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         places = [(row["_batch_id"], coordinate_of(row)) for row in self.read_target()]
         return [
             sum(
@@ -252,8 +253,9 @@ class MemorySink:
             for each in held
         ]
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port. Everything is done to a copy, and looked at."""
+        """Everything is done to a copy, and looked at."""
         tables = self.committed.copy()
         staging = staging_of(tables, attempt)
         rows = staging.rows
@@ -267,11 +269,12 @@ class MemorySink:
         key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
         return compare_rows(before, staging.schema.names, after, key, attempt, limit)
 
+    @override
     def check(self, publication: Publication) -> None:
-        """See the port. Nothing is known before."""
+        """Nothing is known before."""
 
+    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         tables: Tables = publication.connection
         attempt, old = publication.attempt, self._find_old(publication.connection, publication.attempt)
         if self.deduplication is not None and attempt.batch.takes_over(replaced):
@@ -294,18 +297,18 @@ class MemorySink:
             for each in replaced
         ]
 
+    @override
     def claim_target(self, attempt: Attempt, connection: Tables | None = None) -> TargetClaim:
-        """See the port."""
         target = (connection or self.committed).targets.get(self.table)
         return TargetClaim(self.table, None if target is None else target.identity)
 
+    @override
     def find_target(self) -> Target | None:
-        """See the port."""
         target = self.committed.targets.get(self.table)
         return None if target is None else Target(self.table, target.identity)
 
+    @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """See the port."""
         tables: Tables = publication.connection
         attempt = publication.attempt
         staging = staging_of(tables, attempt)
@@ -332,8 +335,8 @@ class MemorySink:
         unique_key = frozenset(self.upsert.key if self.upsert else ())
         return StoredTarget(f"created by {attempt.batch.label}", schema, unique_key)
 
+    @override
     def truncate(self, access: TargetAccess) -> int:
-        """See the port."""
         tables: Tables = access.connection
         tables.message_keys = {key: each for key, each in tables.message_keys.items() if key[0] != access.pipeline}
         tables.deleted_keys = {key: each for key, each in tables.deleted_keys.items() if key[0] != access.pipeline}
@@ -345,17 +348,17 @@ class MemorySink:
         tables.targets[self.table] = replace(target, rows=())
         return len(target.rows)
 
+    @override
     def drop_staging(self, attempt: Attempt) -> None:
-        """See the port."""
         with self.database.transaction() as tables:
             tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
 
+    @override
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
-        """See the port."""
         return Housekeeping()
 
+    @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
-        """See the port."""
         offsets: dict[tuple[int, TopicPartition], list[int]] = defaultdict(list)
         for row in self.read_target():
             partition, offset = coordinate_of(row)

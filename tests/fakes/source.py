@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+from typing_extensions import override
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.model.balance import HoleEvidence
@@ -12,6 +13,7 @@ from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, Top
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.times import EPOCH, MILLISECOND, Searched, TimeSearch, TimeSpan, to_milliseconds
+from batchledger.ports import SourceLog
 
 DEFAULT_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -163,13 +165,11 @@ class MemoryBroker:
 
 
 @dataclass(frozen=True)
-class MemorySourceLog:
-    """See the port."""
-
+class MemorySourceLog(SourceLog):
     broker: MemoryBroker
 
+    @override
     def read_log(self, topics: Sequence[str]) -> LogState:
-        """See the port."""
         self.broker.require_up()
         found = [topic for topic in topics if topic in self.broker.topic_ids]
         return LogState(
@@ -181,8 +181,8 @@ class MemorySourceLog:
             },
         )
 
+    @override
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
-        """See the port."""
         self.broker.require_up()
         found = {}
         for partition in partitions:
@@ -194,8 +194,8 @@ class MemorySourceLog:
                     break
         return found
 
+    @override
     def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
-        """See the port."""
         found = []
         for each in ranges:
             search = TimeSearch(each, span)
@@ -204,14 +204,14 @@ class MemorySourceLog:
             found.append(search.result())
         return found
 
+    @override
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """See the port."""
         self.broker.require_up()
         for partition, next_offset in next_offset_by_partition.items():
             self.broker.next_offset_by_group[group, partition] = next_offset
 
+    @override
     def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
-        """See the port."""
         self.broker.require_up()
         committed, uncommitted = [], []
         for hole in merge_ranges(holes):
@@ -237,8 +237,8 @@ class MemorySourceLog:
             ),
         )
 
+    @override
     def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
-        """See the port."""
         self.broker.require_up()
         rows, size = [], 0
         for each in merge_ranges(records):
@@ -259,8 +259,8 @@ class MemorySourceLog:
                 rows.append({**place, **rest, "error": None})
         return pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
+    @override
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
-        """See the port."""
         self.broker.require_up()
         return [self._read_health(each, next_offset_by_partition[each]) for each in sorted(next_offset_by_partition)]
 

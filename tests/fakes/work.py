@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.model.attempt_facts import AttemptFacts
@@ -16,7 +17,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import TombstonePolicy
-from batchledger.ports import Evidence, Sink
+from batchledger.ports import Auditor, Evidence, Sink, Stager
 from tests.fakes.source import MemoryBroker, Record, stamp, to_moment
 
 ROW_SCHEMA = pa.schema(
@@ -38,8 +39,8 @@ def keep_all(rows: Rows) -> Rows:
 
 
 @dataclass(frozen=True)
-class MemoryStager:
-    """See the port. ``alter`` stands between decoding and writing: a transform, or a fault that a test plants.
+class MemoryStager(Stager):
+    """``alter`` stands between decoding and writing: a transform, or a fault that a test plants.
 
     ``decode`` makes columns of a value; what it refuses is quarantined.
     """
@@ -53,8 +54,9 @@ class MemoryStager:
     key: tuple[str, ...] = ()
     decode: Callable[[bytes], Mapping[str, Any]] = json.loads
 
+    @override
     def stage(self, attempt: Attempt) -> Staged:
-        """See the port. One task a range."""
+        """One task a range."""
         evidence = self.evidence.open(attempt)
         is_deleting = self.tombstones is TombstonePolicy.DELETE
         schema = self.schema.append(pa.field(DELETED_COLUMN, pa.bool_())) if is_deleting else self.schema
@@ -125,13 +127,13 @@ class MemoryStager:
 
 
 @dataclass(frozen=True)
-class MemoryAuditor:
-    """See the port. ``ignored`` checks pass whatever they find: a negative control."""
+class MemoryAuditor(Auditor):
+    """``ignored`` checks pass whatever they find: a negative control."""
 
     ignored: frozenset[IntegrityCheck] = frozenset()
 
+    @override
     def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
-        """See the port."""
         ranges = facts.ranges
         next_offsets = {each.partition: each.next_offset for each in facts.positions or ()}
         repeated = sum(each.staged - each.distinct for each in ranges)

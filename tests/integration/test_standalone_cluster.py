@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
 from batchledger.adapters.postgres.sinks.table import PostgresSink
@@ -38,8 +39,8 @@ class HeldEvidence(PostgresEvidence):
 
     held: psycopg.Connection[Any] = field(repr=False)
 
+    @override
     def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
-        """See the port."""
         writer = super().open(attempt)
         self.held.execute(sql.SQL("lock table {} in share mode").format(visible_table(attempt)))
         return writer
@@ -53,6 +54,7 @@ class HeldEvidence(PostgresEvidence):
 class CredulousSink(PostgresSink):
     """The real sink without one protection: it takes the rows of every task that has written some for accepted."""
 
+    @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         """Accept all."""
         super().seal_staging(attempt, list(count_rows(self.dsn, open_table(attempt))))

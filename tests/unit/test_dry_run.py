@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from batchledger.lifecycle import decisions, plans, run_batch
 from batchledger.lifecycle.dry_run import describe_dry_run, dry_run_replay, summarise_dry_run
@@ -62,36 +63,36 @@ def kept_of(world: World) -> DryRunOutcome | None:
 class RefusingSink(MemorySink):
     """A target that does not take the rows, and quotes one."""
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port."""
         raise TargetChangedError("invalid input syntax: 'a secret value'")
 
 
 class RepeatingSink(MemorySink):
     """A topic: nothing of it would go."""
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         return [0] * len(held)
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port."""
         return Comparison(repeated=4)
 
 
 class UnreachableSink(MemorySink):
     """A warehouse that goes away after the audit."""
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port."""
         raise ServiceUnavailableError("planted")
 
 
 class EndlessLedger(MemoryLedger):
     """A ledger that cannot be told that a dry run is over."""
 
+    @override
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
-        """See the port."""
         raise ServiceUnavailableError("planted")
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.dry_run import dry_run_replay
@@ -56,8 +57,8 @@ class FailingSource(MemorySourceLog):
     searches: int = 0
     searched: list[OffsetRange] = field(default_factory=list)
 
+    @override
     def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
-        """See the port."""
         if len(self.searched) == self.searches:
             raise ServiceUnavailableError("the broker has gone")
         self.searched.extend(ranges)

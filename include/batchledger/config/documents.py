@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 LARGEST_BYTES = 256 * 1024
 DEEPEST = 32
@@ -75,8 +76,8 @@ class _BoundedLoader(yaml.SafeLoader):
         # Size and height of each whole node; one that is still being composed is not in here.
         self._measures: dict[int, tuple[int, int]] = {}
 
+    @override
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """See the base class."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         is_alias = isinstance(event, yaml.AliasEvent)
         if getattr(event, "tag", None) not in (None, "!", _TEXT):
@@ -96,6 +97,7 @@ class _BoundedLoader(yaml.SafeLoader):
             raise _fault(f"with its aliases written out it has {largest}", event.start_mark)
         return node
 
+    @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Compose a mapping. Refuses a key that comes twice, which YAML forbids: else the last one would win (S28)."""
         node = super().compose_mapping_node(anchor)
@@ -109,15 +111,15 @@ class _BoundedLoader(yaml.SafeLoader):
         return node
 
     def construct_integer(self, node: yaml.ScalarNode) -> Any:
-        """See the base class."""
+        """See ``construct_yaml_int``, which raises other errors."""
         return _construct(super().construct_yaml_int, node, "a whole number")
 
     def construct_decimal(self, node: yaml.ScalarNode) -> Any:
-        """See the base class."""
+        """See ``construct_yaml_float``, which raises other errors."""
         return _construct(super().construct_yaml_float, node, "a number")
 
     def construct_moment(self, node: yaml.ScalarNode) -> Any:
-        """See the base class."""
+        """See ``construct_yaml_timestamp``, which raises other errors."""
         return _construct(super().construct_yaml_timestamp, node, "a date or a moment")
 
     def _measure(self, node: yaml.Node) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args
 
 from croniter import croniter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.config.documents import read_yaml
@@ -91,6 +92,7 @@ class PipelineConfig(Section):
     ledger: ConnectionId | None = None
     _folder: Path = PrivateAttr(default=Path())
 
+    @override
     def model_post_init(self, context: Any, /) -> None:
         """Remember where the file lies: modules and suites of checks lie beside it."""
         self._folder = (context or {}).get("folder", self._folder)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from typing_extensions import override
+
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
 # The name of the check by which a target refuses the rows of a batch that is about to be published.
@@ -148,6 +150,7 @@ class Offender:
     offsets: OffsetRange
     note: str = ""
 
+    @override
     def __str__(self) -> str:
         is_single = len(self.offsets) == 1
         place = f"{self.offsets.partition}@{self.offsets.start}" if is_single else str(self.offsets)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from batchledger.model.batch import TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
@@ -33,9 +35,11 @@ class BatchledgerError(Exception):
     subject: str | None = None
     ranges: tuple[OffsetRange, ...] = ()
 
+    @override
     def __str__(self) -> str:
         return self.message
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {each.name: getattr(self, each.name) for each in fields(self)})
 

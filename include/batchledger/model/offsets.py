@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from typing_extensions import override
+
 LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 
 _RANGE_TEXT = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\] (?P<start>\d+)\.\.(?P<until>\d+)", re.ASCII)
@@ -28,6 +30,7 @@ class TopicPartition:
     topic: str
     partition: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
 
@@ -48,6 +51,7 @@ class OffsetRange:
         if not 0 <= self.start <= self.until:
             raise ValueError(f"{self.partition} {self.start}..{self.until} is not a range: 0 <= start <= until fails")
 
+    @override
     def __str__(self) -> str:
         return f"{self.partition} {self.start}..{self.until}"
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -64,6 +66,7 @@ class Progress:
         begun = self.seconds if self.read_records else 0.0
         return replace(self, read_records=max(self.read_records, found), seconds=begun + seconds, rows=reading.rows)
 
+    @override
     def __str__(self) -> str:
         """Example: ``1,240,000 of 2,000,000 records read (62%), 180,000 a second, about 5 s left``."""
         return ", ".join(self._describe())

@@ -8,6 +8,8 @@ import re
 from reprlib import Repr
 from typing import Any
 
+from typing_extensions import override
+
 LONGEST_TEXT = 64
 """The name of an expectation is as long."""
 LONGEST_SENTENCE = 400
@@ -24,16 +26,19 @@ class _Short(Repr):
         self.maxlevel = 2
         self.maxlist = self.maxtuple = 4
 
-    def repr_str(self, x: str, level: int) -> str:  # noqa: ARG002 (the library's signature)
+    @override
+    def repr_str(self, x: str, level: int) -> str:
         """A text without the login of an address, and without what is called a password."""
         shown = _SECRET.sub("…", x[:LONGEST_SENTENCE])
         return repr(shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…")
 
+    @override
     def repr_int(self, x: int, level: int) -> str:
         """A number; one that nothing here can hold only by its kind, as Python refuses to write out the largest."""
         return super().repr_int(x, level) if abs(x) < _LARGEST_NUMBER else "a number of more than 64 bits"
 
-    def repr_dict(self, x: dict[Any, Any], level: int) -> str:  # noqa: ARG002 (the library's signature)
+    @override
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """A mapping, of which nothing is shown but that it has no keys."""
         return "a mapping" if x else "{}"
 

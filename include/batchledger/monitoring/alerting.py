@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 
+from typing_extensions import override
+
 from batchledger.lifecycle.platform import Deadlines, Platform
 from batchledger.model.errors import BatchledgerError, ChannelError, ConfigurationError
 from batchledger.model.findings import PipelineState
@@ -174,6 +176,7 @@ class _Delivery(threading.Thread):
         self._present: Notification | None = None
         self._is_over = False
 
+    @override
     def run(self) -> None:
         """Send."""
         alerting = self._alerting

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 PACES_CONSIDERED = 20
 """How many of the newest batches are looked at; with ``_FADING`` the oldest of them hardly count."""
 
@@ -61,6 +63,7 @@ class Cost:
         """How many records fit; ``seconds`` are more than the fixed ones."""
         return (seconds - self.fixed_seconds) / self.seconds_per_record
 
+    @override
     def __str__(self) -> str:
         return f"{self.fixed_seconds:.1f} s and {self.seconds_per_record * 1e6:,.1f} s a million records"
 
@@ -73,6 +76,7 @@ class BatchSize:
     target_seconds: float
     reason: str
 
+    @override
     def __str__(self) -> str:
         return f"up to {self.records:,} records for a target of {self.target_seconds:g} s: {self.reason}"
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from typing_extensions import override
+
 from batchledger.model.batch import Batch, DeliveryMode, Lane, LogState, Position, QuarantinedRecord, RecordOrigin
 from batchledger.model.errors import ExpiredError, ReplayRefusedError
 from batchledger.model.offsets import (
@@ -44,6 +46,7 @@ class Window:
         if self.since >= self.until:
             raise ValueError(f"{self}: the window is empty, it has to end after it begins")
 
+    @override
     def __str__(self) -> str:
         return f"{self.since.isoformat()} to {self.until.isoformat()}"
 
@@ -64,6 +67,7 @@ class Quarantined:
 
     ranges: tuple[OffsetRange, ...]
 
+    @override
     def __str__(self) -> str:
         return f"quarantine, {describe_ranges(self.ranges)}"
 
@@ -78,6 +82,7 @@ class Replay:
     what: Window | Quarantined | tuple[OffsetRange, ...]
     allow_expired: bool = False
 
+    @override
     def __str__(self) -> str:
         return describe_ranges(self.what) if isinstance(self.what, tuple) else str(self.what)
 

@@ -1,6 +1,7 @@
 """The roles around the core. Adapters implement them and meet only here; they never import each other.
 
-Each role has a real adapter and an in-memory one, and both pass the same contract tests. The three outcomes of a
+A class inherits from its role; what it does not explain, the role does. Attributes of a role are read, never set. What
+the core asks has a real adapter and an in-memory one, and both pass the same contract tests. The three outcomes of a
 publication are told apart: it returned (published), it raised a typed error (not published), or it raised
 OutcomeUnknownError (ask for the batch id, I9).
 """

@@ -35,9 +35,8 @@ class RowFiles(Protocol):
 class RowFileWriter(Protocol):
     """Writes files of rows from inside Spark tasks; pickled to the executors. Nobody reads what is not listed."""
 
-    @property
-    def schema(self) -> "pa.Schema":
-        """The columns of the rows as they are read back."""
+    schema: "pa.Schema"
+    """The columns of the rows as they are read back."""
 
     def open(self) -> AbstractContextManager[RowFiles]:
         """Open the files of a task."""

@@ -50,9 +50,8 @@ class OutputTopic(Protocol):
     30 s. Raises ServiceUnavailableError when no broker answers, and TargetRefusedError for what a person has to change.
     """
 
-    @property
-    def name(self) -> str:
-        """The topic's name."""
+    name: str
+    """The topic's name."""
 
     def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
         """Make the topic exist, and return what tells it from another of the same name.

@@ -11,13 +11,11 @@ from batchledger.model.claims import TargetClaim
 class TargetAccess(Protocol):
     """The open transaction in which a rewind empties the target; the pipeline is locked."""
 
-    @property
-    def connection(self) -> Any:
-        """The database connection of the transaction, for a sink that shares the ledger's database."""
+    connection: Any
+    """The database connection of the transaction, for a sink that shares the ledger's database."""
 
-    @property
-    def pipeline(self) -> str:
-        """Whose target it is."""
+    pipeline: str
+    """Whose target it is."""
 
     def confirm_target(self, claim: TargetClaim) -> None:
         """Raise TargetChangedError when the pipeline has published to another table, or it is another pipeline's."""
@@ -33,13 +31,11 @@ Truncate = Callable[[TargetAccess], int]
 class Publication(Protocol):
     """The open transaction of one attempt that may publish: pipeline locked, attempt and state checked."""
 
-    @property
-    def connection(self) -> Any:
-        """The database connection of the transaction, for a sink that shares the ledger's database."""
+    connection: Any
+    """The database connection of the transaction, for a sink that shares the ledger's database."""
 
-    @property
-    def attempt(self) -> Attempt:
-        """Who publishes."""
+    attempt: Attempt
+    """Who publishes."""
 
     @property
     def accepted_rows(self) -> int:

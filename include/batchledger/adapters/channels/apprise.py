@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from airflow.providers.apprise.hooks.apprise import AppriseHook
 from apprise import Apprise, NotifyFormat, NotifyType
+from typing_extensions import override
 
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError
 from batchledger.model.incidents import Message
+from batchledger.ports import Channel
 
 _TYPE_BY_SEVERITY = {
     Severity.CRITICAL: NotifyType.FAILURE,
@@ -22,13 +24,13 @@ _TYPE_BY_SEVERITY = {
 
 
 @dataclass(frozen=True)
-class AppriseChannel:
+class AppriseChannel(Channel):
     """Delivers to every service of the connection; one that fails fails the whole, and all are tried again."""
 
     connection_id: str
 
+    @override
     def send(self, message: Message) -> None:
-        """See the port."""
         # It writes URLs that it does not understand to the log, with their secrets.
         logging.getLogger("apprise").setLevel(logging.CRITICAL)
         hook, services = AppriseHook(self.connection_id), Apprise()

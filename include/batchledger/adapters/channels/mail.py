@@ -5,9 +5,11 @@ import smtplib
 from dataclasses import dataclass
 
 from airflow.providers.smtp.hooks.smtp import SmtpHook
+from typing_extensions import override
 
 from batchledger.model.errors import ChannelError, ConfigurationError
 from batchledger.model.incidents import Message
+from batchledger.ports import Channel
 
 SECONDS = 8
 
@@ -20,13 +22,13 @@ class _PromptHook(SmtpHook):
 
 
 @dataclass(frozen=True)
-class MailChannel:
+class MailChannel(Channel):
     """Delivers one e-mail to the addresses in ``to_email`` (a list, or text with commas), from ``from_email``."""
 
     connection_id: str
 
+    @override
     def send(self, message: Message) -> None:
-        """See the port."""
         try:
             with _PromptHook(self.connection_id) as hook:
                 hook.send_email_smtp(

@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import httpx
+from typing_extensions import override
 
 from batchledger.model.errors import ChannelError
 from batchledger.model.incidents import Message
+from batchledger.ports import Channel
 
 SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class WebhookChannel:
+class WebhookChannel(Channel):
     """Delivers by one request; every answer of the 2xx class counts as delivered. Follows no redirection."""
 
     connection_id: str
@@ -21,8 +23,8 @@ class WebhookChannel:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     login: tuple[str, str] | None = field(default=None, repr=False)
 
+    @override
     def send(self, message: Message) -> None:
-        """See the port."""
         # It writes the whole URL of every request to the log.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         try:

@@ -16,6 +16,7 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.render import LegacyDiagnosticRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
+from typing_extensions import override
 
 from batchledger.adapters.expectations.judging import judge_table
 from batchledger.model.attempt_facts import AttemptFacts
@@ -24,6 +25,7 @@ from batchledger.model.checks import CHECKS_OF_BATCH, CHECKS_OF_NUMBERS, CheckRe
 from batchledger.model.offsets import count_covered
 from batchledger.model.records.numbering import describe_numbers
 from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.ports import Auditor
 
 RANGES_SHOWN = 8
 
@@ -33,6 +35,7 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
+    @override
     def _diagnostic_unexpected_statement_renderer(
         cls,
         configuration: ExpectationConfiguration | None = None,
@@ -49,6 +52,7 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
+    @override
     def _diagnostic_unexpected_table_renderer(
         cls,
         configuration: ExpectationConfiguration | None = None,
@@ -59,11 +63,11 @@ class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
 
 
 @dataclass(frozen=True)
-class IntegrityAuditor:
-    """See the port."""
+class IntegrityAuditor(Auditor):
+    """Judges by the suite of Great Expectations that compares facts."""
 
+    @override
     def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
-        """See the port."""
         table = build_facts_table(facts)
         severities = {each: _severity_of(each, facts) for each in choose_checks(facts)}
         # More than the counts costs a metric each, and the table is at hand.

@@ -15,6 +15,7 @@ from typing import Self
 
 from great_expectations.datasource.fluent.interfaces import Batch
 from sqlalchemy.pool import StaticPool
+from typing_extensions import override
 
 from batchledger.adapters.expectations.judging import open_context, validate
 from batchledger.adapters.expectations.outcomes import explain, tell_not_run
@@ -23,7 +24,7 @@ from batchledger.adapters.expectations.statistics import StatisticalChecks, is_s
 from batchledger.model.batch import Lane
 from batchledger.model.checks import JudgedCheck, RequestedCheck
 from batchledger.model.records.columns import COORDINATE_COLUMNS
-from batchledger.ports import CheckedBatch, RowsToCheck
+from batchledger.ports import CheckedBatch, RowChecks, RowsToCheck
 
 MOST_COORDINATES = 1_000
 """Of how many failing rows the first ones are shown."""
@@ -33,23 +34,23 @@ UNUSED_ADDRESS = "postgresql+psycopg://nobody@nowhere/rows"
 
 
 @dataclass(frozen=True)
-class PipelineChecks:
-    """See the port. ``folder`` is that of the pipeline file."""
+class PipelineChecks(RowChecks):
+    """``folder`` is that of the pipeline file."""
 
     requested: tuple[RequestedCheck, ...]
     folder: Path
 
     @property
+    @override
     def recent_batches(self) -> int:
-        """See the port."""
         return self._statistical.recent_batches
 
+    @override
     def require_usable(self) -> None:
-        """See the port."""
         _ = self._built
 
+    @override
     def judge(self, rows: RowsToCheck, batch: CheckedBatch) -> Sequence[JudgedCheck]:
-        """See the port."""
         aside = [each for each in self._built if each.sets_aside]
         others = [each for each in self._built if not each.sets_aside]
         with _quiet_library():
@@ -74,9 +75,11 @@ class PipelineChecks:
 class _Borrowed(StaticPool):
     """The one connection that the sink has opened and will close, whenever Great Expectations has had enough of it."""
 
+    @override
     def dispose(self) -> None:
         """Leave it open: the library disposes of its engines as they are collected, even while another one works."""
 
+    @override
     def recreate(self) -> Self:
         """Go on with the same connection."""
         return self

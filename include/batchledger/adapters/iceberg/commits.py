@@ -32,6 +32,7 @@ from pyiceberg.table.update import (
     TableUpdate,
     ValidatableTableRequirement,
 )
+from typing_extensions import override
 
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import OutcomeUnknownError
@@ -92,6 +93,7 @@ class _AssertLastSequenceNumber(ValidatableTableRequirement):
     type: Literal["batchledger-assert-last-sequence-number"] = "batchledger-assert-last-sequence-number"
     number: int | None
 
+    @override
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override] # As in its siblings.
         """Raise CommitFailedException when somebody has: what PyIceberg raises then is no refusal."""
         found = _last_sequence_number(base_metadata)

@@ -27,10 +27,12 @@ from pyiceberg.manifest import (
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from typing_extensions import override
 
 from batchledger.adapters.iceberg.coordinates import Coordinates
 from batchledger.adapters.iceberg.layout import read_schema, rename, stored_name
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
+from batchledger.ports import RowFiles, RowFileWriter
 
 HELD_BYTES = 128 * 2**20
 """So many bytes of rows a task holds before it writes them."""
@@ -42,8 +44,8 @@ _NO_SNAPSHOT = 0
 
 
 @dataclass(frozen=True)
-class IcebergFileWriter:
-    """See the port. Holds text only, so that it can be pickled."""
+class IcebergFileWriter(RowFileWriter):
+    """Holds text only, so that it can be pickled."""
 
     metadata: str
     properties: Mapping[str, str] = field(repr=False)
@@ -51,8 +53,8 @@ class IcebergFileWriter:
     schema: pa.Schema
 
     @contextmanager
+    @override
     def open(self) -> Iterator["IcebergFiles"]:
-        """See the port."""
         metadata = TableMetadataUtil.parse_raw(self.metadata)
         files = IcebergFiles(metadata, load_file_io(dict(self.properties), metadata.location), self.batch_id)
         yield files
@@ -60,8 +62,8 @@ class IcebergFileWriter:
 
 
 @dataclass
-class IcebergFiles:
-    """See the port. Rows are held until there are enough for a file, and lie in it in the order of their time."""
+class IcebergFiles(RowFiles):
+    """Rows are held until there are enough for a file, and lie in it in the order of their time."""
 
     table: TableMetadata
     io: FileIO = field(repr=False)
@@ -72,8 +74,8 @@ class IcebergFiles:
     _bytes: int = 0
     _files: list[DataFile] = field(default_factory=list)
 
+    @override
     def write(self, batch: pa.RecordBatch) -> None:
-        """See the port."""
         columns = [*batch.columns, pa.repeat(pa.scalar(self.batch_id, pa.int64()), batch.num_rows)]
         names = [*map(stored_name, batch.schema.names), BATCH_COLUMN]
         self._held.append(pa.RecordBatch.from_arrays(columns, names=names))

@@ -4,6 +4,7 @@ from functools import partial
 
 from pyiceberg.catalog.rest import RestCatalog
 from requests import Session
+from typing_extensions import override
 
 CONNECT_PROPERTY = "rest.client.connection-timeout-ms"
 READ_PROPERTY = "rest.client.socket-timeout-ms"
@@ -17,6 +18,7 @@ class BoundedRestCatalog(RestCatalog):
     Here every wait for the server ends: after 10 s to connect, and 60 s without a byte of an answer.
     """
 
+    @override
     def _config_headers(self, session: Session) -> None:
         # What is done first with every session, before one asks for the token.
         super()._config_headers(session)

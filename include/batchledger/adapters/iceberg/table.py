@@ -22,6 +22,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from typing_extensions import override
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog, translate_errors
 from batchledger.adapters.iceberg.commits import (
@@ -71,7 +72,7 @@ from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.partitioning import PartitionField
-from batchledger.ports import Change, StagedBranch
+from batchledger.ports import Change, LakeTable, StagedBranch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +82,8 @@ TRIES = 10
 
 
 @dataclass(frozen=True)
-class IcebergTable:
-    """See the port. ``identifier`` is namespace and name; ``partitions`` are those of a table that is created.
+class IcebergTable(LakeTable):
+    """``identifier`` is namespace and name; ``partitions`` are those of a table that is created.
 
     ``open_session`` lends the Spark session that maintains it; None where there is none.
     """
@@ -93,12 +94,12 @@ class IcebergTable:
     open_session: Callable[[], AbstractContextManager["SparkSession | None"]] = nullcontext
 
     @property
+    @override
     def name(self) -> str:
-        """See the port."""
         return ".".join((self.catalog.name, *self.identifier))
 
+    @override
     def prepare(self, attempt: Attempt, schema: pa.Schema) -> IcebergFileWriter:
-        """See the port."""
         wanted = stored_schema(schema, self.name)
         with self._talk(f"prepare it for {attempt.batch.label}"):
             catalog = self.catalog.opened
@@ -122,20 +123,20 @@ class IcebergTable:
                 read_schema(table, columns),
             )
 
+    @override
     def list_columns(self) -> Sequence[str]:
-        """See the port."""
         with self._talk("look at it"):
             table = self._find()
             return () if table is None else list(read_schema(table).names)
 
+    @override
     def identify(self) -> str | None:
-        """See the port."""
         with self._talk("look at it"):
             table = self._find()
             return None if table is None else str(table.metadata.table_uuid)
 
+    @override
     def require_own(self, attempt: Attempt, knows: Callable[[int, datetime], bool]) -> str | None:
-        """See the port."""
         with self._talk("look at it"):
             table = self._find()
             if table is None:
@@ -167,8 +168,8 @@ class IcebergTable:
                 )
             return str(table.metadata.table_uuid)
 
+    @override
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
-        """See the port."""
         with self._talk(f"stage {attempt.batch.label}"):
             table = self._load()
             files = [each for place in manifests for each in read_list(table, place)]
@@ -182,14 +183,14 @@ class IcebergTable:
 
             self._commit(add, f"stage {attempt.batch.label}")
 
+    @override
     def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See the port."""
         with self._talk(f"read the rows of {attempt.batch.label}"):
             table = self._load_with(columns)
             yield from read_files(table, plan_snapshot(table, find_branch(table, attempt)), columns)
 
+    @override
     def find_base(self, attempt: Attempt) -> int | None:
-        """See the port."""
         with self._talk("look at it"):
             table = self._find()
             if table is None:
@@ -201,10 +202,10 @@ class IcebergTable:
             # What nobody keeps any more cannot be looked at.
             return (before or head_of(table)).snapshot_id
 
+    @override
     def read_rows(
         self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """See the port."""
         with self._talk("read it"):
             table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
             snapshot = find_snapshot(table, base)
@@ -213,8 +214,8 @@ class IcebergTable:
                 return
             yield from read_rows(table, plan_snapshot(table, snapshot), columns, within, keys)
 
+    @override
     def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
-        """See the port."""
         doing = f"publish {attempt.batch.label}"
         with self._talk(doing):
             removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
@@ -254,8 +255,8 @@ class IcebergTable:
 
             self._commit(publish, doing)
 
+    @override
     def find_commit(self, attempt: Attempt) -> bool:
-        """See the port."""
         with self._talk(f"ask what became of {attempt.batch.label}"):
             table = self._find()
             if table is None:
@@ -271,14 +272,14 @@ class IcebergTable:
             self._commit(fence, f"fence {attempt.batch.label}")
             return is_committed(self._load(), attempt)
 
+    @override
     def list_branches(self) -> Sequence[StagedBranch]:
-        """See the port."""
         with self._talk("look at its branches"):
             table = self._find()
             return [] if table is None else list(find_branches(table).values())
 
+    @override
     def drop_branches(self, over: Collection[StagedBranch]) -> None:
-        """See the port."""
         with self._talk("remove branches"):
             if self._find() is None:
                 return
@@ -291,8 +292,8 @@ class IcebergTable:
 
             self._commit(drop, "remove branches")
 
+    @override
     def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
-        """See the port."""
         # Imported here because Spark's client costs seconds that the steps need not pay.
         from batchledger.adapters.iceberg.maintenance import maintain
 
@@ -301,8 +302,8 @@ class IcebergTable:
         with self.open_session() as session:
             return None if session is None else maintain(session, self.catalog, self.identifier, unlisted_since)
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         offsets = self._find_offsets([each.range for each in held])
         none = np.array([], dtype=np.int64)
         found = [offsets.get((each.batch_id, each.range.partition), none) for each in held]
@@ -311,10 +312,10 @@ class IcebergTable:
             for each, rows in zip(held, found, strict=True)
         ]
 
+    @override
     def count(
         self, within: Sequence[OffsetRange] | None, key: Sequence[str]
     ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
-        """See the port."""
         repeated: Mapping[Place, int] = {}
         with self._talk("count its keys"):
             table = self._find() if key else None

@@ -22,7 +22,7 @@ _SMALL_FETCHES = {"queued.min.messages": "1", "fetch.message.max.bytes": "262144
 def read_health(
     options: Mapping[str, str], next_offset_by_partition: Mapping[TopicPartition, int]
 ) -> tuple[PartitionHealth, ...]:
-    """See the port."""
+    """See ``SourceLog.read_health``."""
     partitions = sorted(next_offset_by_partition)
     topics = sorted({each.topic for each in partitions})
     with kafka_call(f"look at what is unread of {', '.join(topics)}", options):

@@ -13,6 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from typing_extensions import override
 
 from batchledger.adapters.kafka import health, second_read, time_search
 from batchledger.adapters.kafka.records import read_bytes
@@ -32,19 +33,21 @@ from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.times import Searched, TimeSpan, to_milliseconds
+from batchledger.ports import SourceLog
 
 OFFSETS_IN_COMMIT = 500
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 @dataclass(frozen=True)
-class KafkaLog:
-    """See the port. ``options`` are checked librdkafka options (``kafka.client_options``)."""
+class KafkaLog(SourceLog):
+    """``options`` are checked librdkafka options (``kafka.client_options``)."""
 
     options: Mapping[str, str] = field(repr=False)
 
+    @override
     def read_log(self, topics: Sequence[str]) -> LogState:
-        """See the port. Ends are last stable offsets (read_committed, S21)."""
+        """Ends are last stable offsets (read_committed, S21)."""
         with kafka_call(f"read the state of topic {', '.join(topics)}", self.options):
             admin = self._admin()
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)
@@ -62,19 +65,19 @@ class KafkaLog:
             {each: PartitionLog(starts[each], ends[each], watermarks[each] - ends[each]) for each in partitions},
         )
 
+    @override
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
-        """See the port."""
         with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
             # Nothing is older for Kafka, and negative ones have meanings of their own.
             found = list_offsets(self.options, partitions, max(0, to_milliseconds(at)))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
+    @override
     def search(self, ranges: Sequence[OffsetRange], span: TimeSpan) -> Sequence[Searched]:
-        """See the port."""
         return time_search.search(self.options, ranges, span)
 
+    @override
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """See the port."""
         with kafka_call(f"commit the offsets of group {group}", self.options):
             moved = [to_kafka(each, offset) for each, offset in next_offset_by_partition.items()]
             # A commit waits for its coordinator as long as a session lasts, by default 45 s.
@@ -83,16 +86,16 @@ class KafkaLog:
                 for part in split(moved, OFFSETS_IN_COMMIT):
                     consumer.commit(offsets=part, asynchronous=False)
 
+    @override
     def look_into(self, holes: Sequence[OffsetRange]) -> HoleEvidence:
-        """See the port."""
         return second_read.look_into(self.options, holes)
 
+    @override
     def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
-        """See the port."""
         return read_bytes(self.options, records, limit_bytes)
 
+    @override
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
-        """See the port."""
         return health.read_health(self.options, next_offset_by_partition)
 
     def _admin(self) -> AdminClient:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+from typing_extensions import override
 
 from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options, to_kafka
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -142,6 +143,7 @@ class RangeReader:
 class _PatientReader(RangeReader):
     """Has as much time as it takes while records come; what is done with one of them does not count."""
 
+    @override
     def messages(self) -> Iterator[Any]:
         for message in super().messages():
             yield message

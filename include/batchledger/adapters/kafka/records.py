@@ -39,7 +39,7 @@ def read_first(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit:
 
 
 def read_bytes(options: Mapping[str, str], records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
-    """See ``read_records`` of the port."""
+    """See ``SourceLog.read_records``."""
     wanted = merge_ranges(records)
     deadline = monotonic() + reading_seconds(wanted)
     rows: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ OFFSETS_PER_SECOND = 100_000
 
 
 def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleEvidence:
-    """See the port."""
+    """See ``SourceLog.look_into``."""
     holes = merge_ranges(holes)
     partitions = sorted({each.partition for each in holes})
     topics = sorted({each.topic for each in partitions})

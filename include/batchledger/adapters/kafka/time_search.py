@@ -16,7 +16,7 @@ from batchledger.model.records.times import Searched, TimeSearch, TimeSpan
 
 
 def search(options: Mapping[str, str], ranges: Sequence[OffsetRange], span: TimeSpan) -> list[Searched]:
-    """See ``search`` of the port."""
+    """See ``SourceLog.search``."""
     if not ranges:
         return []
     searches = {each: TimeSearch(each, span) for each in ranges}

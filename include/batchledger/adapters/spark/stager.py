@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from typing_extensions import override
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
@@ -39,7 +40,7 @@ from batchledger.model.errors import ConfigurationError, StagingError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.rules import TombstonePolicy
-from batchledger.ports import Evidence, EvidenceWriter, Sink
+from batchledger.ports import Evidence, EvidenceWriter, Sink, Stager
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ _TIMESTAMP_OVERFLOW = "long overflow"
 
 
 @dataclass(frozen=True)
-class SparkStager:
-    """See the port. ``open_session`` yields a session and cleans up after it.
+class SparkStager(Stager):
+    """``open_session`` yields a session and cleans up after it.
 
     ``read_range`` yields the records of a range inside a task, with the columns of ``RECORD_SCHEMA``; pickled to the
     executors. ``isolation`` is a parameter only so that a test can show what another value than the default would do.
@@ -79,8 +80,8 @@ class SparkStager:
     sink: Sink
     isolation: str = "read_committed"
 
+    @override
     def stage(self, attempt: Attempt) -> Staged:
-        """See the port."""
         transform = load_transform(self.transform) if self.transform else None
         with self.open_session() as spark:
             try:

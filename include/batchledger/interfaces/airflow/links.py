@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
+from typing_extensions import override
 
 from batchledger.monitoring.messages import Links
 
@@ -18,6 +19,7 @@ class DataDocsLink(BaseOperatorLink):
 
     name: str = "Data Docs"
 
+    @override
     def get_link(self, operator: "BaseOperator", *, ti_key: Any) -> str:
         """Return the address of the page; empty where no batch was planned. Runs in the task's process."""
         batch_id = ti_key.xcom_pull(task_ids="plan")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Asset, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from typing_extensions import override
 
 from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
@@ -164,6 +165,7 @@ class CatchUpOperator(TriggerDagRunOperator):
         self.pipeline = pipeline
         self.batch_id = batch_id
 
+    @override
     def execute(self, context: "Context") -> None:
         """Look up what the plan of the batch left behind; a replay, or a run for one batch, leaves that to others."""
         from batchledger.wiring import build_platform

@@ -15,6 +15,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.content_block import ValidationResultsTableContentBlockRenderer
 from great_expectations.render.view import DefaultJinjaComponentView
 from markupsafe import Markup
+from typing_extensions import override
 
 # Great Expectations knows the classes of the statistical checks by type once they are imported.
 from batchledger.adapters.expectations import statistics  # noqa: F401
@@ -36,6 +37,7 @@ class _View(DefaultJinjaComponentView):
     """
 
     @staticmethod
+    @override
     def _escape_template_param_value(value: Any) -> Any:
         return value
 

@@ -28,6 +28,7 @@ from psycopg import sql
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from typing_extensions import override
 
 from batchledger.local.torture.records import LATEST_TIMESTAMP_MS, IntendedRecord, payload_of
 
@@ -162,6 +163,7 @@ class OutputReader(LogReader):
 
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
 
+    @override
     def _keep(self, message: Message, partition: int, value: bytes) -> None:
         headers: Any = message.headers()
         headers = {name: content.decode() for name, content in headers}

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import psycopg
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import connect, transaction
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
@@ -74,6 +75,7 @@ def overlaps_allowed(protection: Protection | None, dsn: str, pipeline: str) -> 
 class OverwritingPublication(PostgresPublication):
     """Moves positions without comparing them first."""
 
+    @override
     def advance_positions(self) -> None:
         """Overwrite."""
         self.connection.execute(
@@ -89,6 +91,7 @@ class OverwritingLedger(PostgresLedger):
 
     crash: CrashHook = no_crash
 
+    @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """Let the position be where this process believes it to be."""
         self.crash(PLAN_CHOSEN)
@@ -99,11 +102,13 @@ class OverwritingLedger(PostgresLedger):
             )
         return super().store_plan(pipeline, plan, run, decision)
 
-    def find_published(self, batch: Batch) -> Sequence[HeldRange]:  # noqa: ARG002 (the port's signature)
+    @override
+    def find_published(self, batch: Batch) -> Sequence[HeldRange]:
         """See nothing: the audit would find what the comparison did not."""
         return ()
 
     @contextmanager
+    @override
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
         """Lend the careless one."""
         with super().publication(attempt, expected) as careful:
@@ -113,6 +118,7 @@ class OverwritingLedger(PostgresLedger):
 class KeepingSink(PostgresSink):
     """Leaves the staging of superseded attempts; without it a stale process could not publish."""
 
+    @override
     def drop_staging(self, attempt: Attempt) -> None:
         """Leave it."""
 
@@ -120,6 +126,7 @@ class KeepingSink(PostgresSink):
 class KeepingEvidence(PostgresEvidence):
     """As above."""
 
+    @override
     def drop(self, attempt: Attempt) -> None:
         """Leave it."""
 
@@ -130,10 +137,12 @@ class UnfencedLedger(PostgresLedger):
 
     own: dict[int, Batch] = field(default_factory=dict)
 
+    @override
     def load_batch(self, batch_id: int) -> Batch:
         """Tell what this process last did to the batch, whoever has taken it over since."""
         return self.own.get(batch_id) or super().load_batch(batch_id)
 
+    @override
     def record_audit(self, attempt: Attempt, *found: Any) -> Batch:
         """Remember the result as the latest there is."""
         batch = super().record_audit(attempt, *found)
@@ -141,10 +150,11 @@ class UnfencedLedger(PostgresLedger):
         return batch
 
     @contextmanager
+    @override
     def publication(
         self,
         attempt: Attempt,
-        expected: BatchState = BatchState.AUDITED,  # noqa: ARG002 (the port's signature)
+        expected: BatchState = BatchState.AUDITED,
     ) -> Iterator[PostgresPublication]:
         """Neither lock nor compare."""
         batch_id = attempt.batch.batch_id

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from typing_extensions import override
+
 from batchledger.local.torture.records import WriteKind
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly_once", "at_least_once", "at_most_once"
@@ -103,6 +105,7 @@ class Fault:
     way: Way | None = None
     successor_point: str = ""
 
+    @override
     def __str__(self) -> str:
         way = f" to {self.way}" if self.way else ""
         point = f" at {self.point}" if self.point else ""

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from batchledger.model.batch import HeldRange
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 
@@ -53,6 +55,7 @@ class ChangedRow:
     offset: int
     columns: tuple[str, ...]
 
+    @override
     def __str__(self) -> str:
         return f"{self.partition}@{self.offset}"
 
@@ -75,6 +78,7 @@ class Comparison:
     absent_columns: tuple[str, ...] = ()
     repeated: int = 0
 
+    @override
     def __str__(self) -> str:
         """Example: ``the rows would differ: 0 added, 1 removed, 2 changed, 3 unchanged``."""
         if self.repeated:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from batchledger.model.batch import PartitionLog
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, merge_ranges
 
@@ -24,6 +26,7 @@ class Record:
         """Its offset alone."""
         return OffsetRange(self.partition, self.offset, self.offset + 1)
 
+    @override
     def __str__(self) -> str:
         return f"{self.partition}@{self.offset}"
 

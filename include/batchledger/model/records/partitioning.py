@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 _TIMES = ("year", "month", "day", "hour")
 _FIELD = re.compile(
     r"(?:(?P<time>year|month|day|hour)\(\s*(?P<of>\w+)\s*\)"
@@ -27,6 +29,7 @@ class PartitionField:
         kind, _, size = self.transform.rstrip("]").partition("[")
         return "_".join([self.column, kind, *([size] if kind == "bucket" else ["trunc"] if size else [])])
 
+    @override
     def __str__(self) -> str:
         kind, _, size = self.transform.rstrip("]").partition("[")
         return self.column if kind == "identity" else f"{kind}({f'{size}, ' if size else ''}{self.column})"

@@ -8,6 +8,8 @@ few are shown, and the others counted.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from batchledger.model.offsets import OffsetRange
 
 KINDS_SHOWN = 5
@@ -21,6 +23,7 @@ class ErrorKind:
     records: int
     example: OffsetRange | None = None
 
+    @override
     def __str__(self) -> str:
         return f"{self.records:,} {'record' if self.records == 1 else 'records'}: {self.error}"
 

@@ -97,7 +97,7 @@ class _Counter:
 
 
 def count_output(options: Mapping[str, str], topic: str, within: Sequence[OffsetRange] | None) -> OutputCounts:
-    """See the port."""
+    """See ``OutputTopic.count``."""
     with kafka_call(f"count the records of topic {topic}", options):
         log = look_at(options, topic)
         # Asked before the records are read: what is allowed now may remove some of them meanwhile.

@@ -39,7 +39,7 @@ class OutputRequirements:
     accepts_older_transactions: bool
 
     def require(self, attempt: Attempt, knows: Callable[[int], bool]) -> str:
-        """See the port. Only a topic is created, and only when nothing else is refused."""
+        """See ``OutputTopic.require_usable``. Only a topic is created, and only when nothing else is refused."""
         if not self.accepts_older_transactions:
             self._require_transactions(attempt)
         sources = sorted({each.partition.topic for each in attempt.batch.ranges})
@@ -52,7 +52,7 @@ class OutputRequirements:
         return f"{cluster_id} {facts.topic_id}"
 
     def identify(self) -> str | None:
-        """See the port."""
+        """See ``OutputTopic.identify``."""
         with kafka_call(f"look for topic {self.topic}", self.options):
             admin = open_admin(client_options(self.options))
             cluster_id = wait(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)).cluster_id

@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from typing_extensions import override
+
 from batchledger.adapters.kafka.output.counts import count_output
 from batchledger.adapters.kafka.output.requirements import OutputRequirements
 from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.model.batch import Attempt
 from batchledger.model.offsets import OffsetRange
+from batchledger.ports import OutputTopic
 from batchledger.ports.output import OutputCounts, OutputRecord
 
 
 @dataclass(frozen=True)
-class KafkaOutputTopic:
-    """See the port. ``options`` are checked librdkafka options (``kafka.client_options``).
+class KafkaOutputTopic(OutputTopic):
+    """``options`` are checked librdkafka options (``kafka.client_options``).
 
     ``accepts_older_transactions``: the cluster need not have the transactions of KIP-890.
     """
@@ -31,40 +34,41 @@ class KafkaOutputTopic:
     accepts_older_transactions: bool = False
     clock: Callable[[], float] = field(default=monotonic, repr=False)
 
+    @override
     def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
-        """See the port. Returns the cluster's id and the topic's."""
+        """Returns the cluster's id and the topic's."""
         return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt, knows)
 
+    @override
     def identify(self) -> str | None:
-        """See the port."""
         return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
 
+    @override
     def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
-        """See the port."""
         self._writer.require_room(attempt, record)
 
+    @override
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
-        """See the port."""
         self._writer.commit(attempt, records, count)
 
+    @override
     def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
-        """See the port."""
         self._writer.send(attempt, records)
 
+    @override
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
-        """See the port."""
         return self._writer.prepare_commit(attempt)
 
+    @override
     def find_commit(self, attempt: Attempt) -> bool | None:
-        """See the port."""
         return self._writer.find_commit(attempt)
 
+    @override
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port."""
         self._writer.search_commit(attempt)
 
+    @override
     def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
-        """See the port."""
         return count_output(self.options, self.name, within)
 
     @property

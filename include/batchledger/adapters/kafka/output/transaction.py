@@ -66,7 +66,7 @@ class OutputWriter:
     clock: Callable[[], float]
 
     def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
-        """See ``require_room`` of the port."""
+        """See ``OutputTopic.require_room``."""
         where = f"record {TopicPartition(record.topic, record.partition)}@{record.offset}"
         with self._explaining(attempt, where):
             _, largest_batch_bytes = self._find_shape(attempt)
@@ -74,7 +74,7 @@ class OutputWriter:
                 raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
-        """See the port."""
+        """See ``OutputTopic.commit``."""
         with self._explaining(attempt, "before the transaction began"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
             offsets = write_offsets(self.options, self.topic, attempt)
@@ -104,7 +104,7 @@ class OutputWriter:
         self._decide(producer, attempt)
 
     def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
-        """See the port."""
+        """See ``OutputTopic.send``."""
         with self._explaining(attempt, "before the first record"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
         # Waiting is bounded by the sender: no record times out by itself, behind which others would be written.
@@ -118,7 +118,7 @@ class OutputWriter:
             producer.purge()
 
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
-        """See the port."""
+        """See ``OutputTopic.prepare_commit``."""
         batch = attempt.batch
         with self._explaining(attempt, "before its commit is announced"):
             if not read_metadata(self.options, self.topic, batch, Isolation.UNCOMMITTED):
@@ -130,7 +130,7 @@ class OutputWriter:
             return list_ends(self.options, self.topic)
 
     def find_commit(self, attempt: Attempt) -> bool | None:
-        """See the port."""
+        """See ``OutputTopic.find_commit``."""
         with self._explaining(attempt, "asking whether it was committed"):
             self._open(0).purge()
         batch = attempt.batch
@@ -138,7 +138,7 @@ class OutputWriter:
             return judge(read_metadata(self.options, self.topic, batch), batch)
 
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port."""
+        """See ``OutputTopic.search_commit``."""
         batch = attempt.batch
         for tries_left in reversed(range(SEARCHES)):
             with self._explaining(attempt, "asking whether it was committed"):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import psycopg
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
 from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
@@ -55,51 +56,52 @@ from batchledger.model.refusals import (
     still_held,
 )
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
-from batchledger.ports import Truncate
+from batchledger.ports import Decisions, Truncate
 
 
 @dataclass(frozen=True)
-class PostgresDecisions:
-    """See the port. ``is_kept`` is False in a rehearsal."""
+class PostgresDecisions(Decisions):
+    """``is_kept`` is False in a rehearsal."""
 
     dsn: str = field(repr=False)
     is_kept: bool = True
 
     @property
+    @override
     def rehearsal(self) -> "PostgresDecisions":
-        """See the port."""
         return replace(self, is_kept=False)
 
+    @override
     def load_epoch(self, pipeline: str) -> int:
-        """See the port."""
         with transaction(self.dsn, f"read the epoch of {pipeline}") as cursor:
             return _read_epoch(cursor, pipeline)
 
+    @override
     def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
-        """See the port."""
         with transaction(self.dsn, f"read what the batches of {pipeline} hold") as cursor:
             return _read_held(cursor, pipeline)
 
+    @override
     def load_balances(self, batch_id: int) -> Sequence[Balance]:
-        """See the port."""
         with transaction(self.dsn, f"load the balance of batch {batch_id}") as cursor:
             return _read_balances(cursor, batch_id)
 
+    @override
     def find_pause(self, pipeline: str) -> DecisionRecord | None:
-        """See the port."""
         with transaction(self.dsn, f"look whether {pipeline} is paused") as cursor:
             return find_pause(cursor, pipeline)
 
+    @override
     def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
-        """See the port."""
         with transaction(self.dsn, f"load the decisions about batch {batch_id}") as cursor:
             return list_decisions(cursor, batch_id=batch_id)[::-1]
 
+    @override
     def find_given_up(self, pipeline: str, ranges: Sequence[OffsetRange], kind: DecisionKind) -> DecisionRecord | None:
-        """See the port."""
         with transaction(self.dsn, f"look for a decision about {pipeline}") as cursor:
             return _find_given_up(cursor, pipeline, ranges, kind)
 
+    @override
     def give_up(
         self,
         pipeline: str,
@@ -110,7 +112,6 @@ class PostgresDecisions:
         first_positions: Sequence[Position] = (),
         discard: int | None = None,
     ) -> Decided:
-        """See the port."""
         with self._decide(f"record the {kind} of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             standing = _find_given_up(cursor, pipeline, ranges, kind)
@@ -138,8 +139,8 @@ class PostgresDecisions:
             effect = effects.giving_up(ranges) | effects.discarding_too(concerned)
             return Decided(insert_decision(cursor, load_batch(cursor, batch_id), kind, decision, effect))
 
+    @override
     def accept(self, attempt: Attempt, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"accept {attempt.batch.label}") as cursor:
             batch = _lock_batch(cursor, attempt.batch.batch_id)
             is_between_commits = batch.state is BatchState.AUDITED and has_rows(cursor, batch.batch_id)
@@ -152,8 +153,8 @@ class PostgresDecisions:
             effect = effects.accepting(batch, balances, accepted)
             return Decided(insert_decision(cursor, batch, DecisionKind.ACCEPT, decision, effect))
 
+    @override
     def trigger(self, batch_id: int, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"record who triggered batch {batch_id}") as cursor:
             batch = _lock_batch(cursor, batch_id)
             if batch.state.is_final:
@@ -163,8 +164,8 @@ class PostgresDecisions:
                     return Decided(each, is_new=False)
             return Decided(insert_decision(cursor, batch, DecisionKind.TRIGGER, decision))
 
+    @override
     def discard(self, batch_id: int, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"discard batch {batch_id}") as cursor:
             batch = _lock_batch(cursor, batch_id)
             if batch.state is BatchState.DISCARDED:
@@ -176,8 +177,8 @@ class PostgresDecisions:
                 raise rows_visible(batch)
             return Decided(discard_batch(cursor, batch, decision))
 
+    @override
     def retake(self, batch_id: int, run: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"take batch {batch_id} again") as cursor:
             batch = _lock_batch(cursor, batch_id)
             if batch.state.is_final:
@@ -188,10 +189,10 @@ class PostgresDecisions:
             effect = effects.retaking(batch, run)
             return Decided(insert_decision(cursor, batch, DecisionKind.RETRY, decision, effect))
 
+    @override
     def rewind(
         self, pipeline: str, rewind: ResolvedRewind, decision: Decision, truncate: Truncate | None = None
     ) -> Decided:
-        """See the port."""
         offsets = rewind.next_offset_by_partition
         with self._decide(f"rewind {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
@@ -218,8 +219,8 @@ class PostgresDecisions:
             effect |= effects.discarding_too(open_batch)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.REWIND, decision, effect))
 
+    @override
     def adopt_target(self, pipeline: str, target: Target, decision: Decision, proof: Effect) -> Decided:
-        """See the port."""
         with self._decide(f"adopt {target.name} for {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             before = read_targets(cursor).get(pipeline)
@@ -237,8 +238,8 @@ class PostgresDecisions:
             effect = effects.adopting(before, target) | proof
             return Decided(insert_decision(cursor, pipeline, DecisionKind.ADOPT_TARGET, decision, effect))
 
+    @override
     def pause(self, pipeline: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"pause {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             standing = find_pause(cursor, pipeline)
@@ -250,8 +251,8 @@ class PostgresDecisions:
             )
             return Decided(record)
 
+    @override
     def resume(self, pipeline: str, decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"resume {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             if find_pause(cursor, pipeline) is None:
@@ -260,8 +261,8 @@ class PostgresDecisions:
             effect = effects.pausing(is_paused=False)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.RESUME, decision, effect))
 
+    @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
-        """See the port."""
         with self._decide(f"drop records from the quarantine of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             require_none_committing(cursor, pipeline)

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.adapters.postgres.database import (
@@ -31,6 +32,7 @@ from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.records.times import RecordTimes
+from batchledger.ports import Evidence, EvidenceWriter, Testimony
 
 _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
 _ROWS_AT_ONCE = 1_000
@@ -47,36 +49,37 @@ def quarantine_table(attempt: Attempt) -> sql.Identifier:
 
 
 @dataclass(frozen=True)
-class PostgresEvidenceWriter:
-    """See the port. Holds only text, so that it can be pickled to executors."""
+class PostgresEvidenceWriter(EvidenceWriter):
+    """Holds only text, so that it can be pickled to executors."""
 
     dsn: str = field(repr=False)
     visible: str
     quarantine: str
 
     @contextmanager
+    @override
     def open(self, reader: int) -> Iterator["PostgresTestimony"]:
-        """See the port. A task that sets nothing aside opens no connection before its end."""
+        """A task that sets nothing aside opens no connection before its end."""
         with handing_over(f"the evidence in {self.quarantine}", "a record"), ExitStack() as stack:
             yield PostgresTestimony(self, reader, stack)
 
 
 @dataclass
-class PostgresTestimony:
-    """See the port. One transaction; ``stack`` ends it."""
+class PostgresTestimony(Testimony):
+    """One transaction; ``stack`` ends it."""
 
     writer: PostgresEvidenceWriter
     reader: int
     stack: ExitStack
 
+    @override
     def set_aside(self, records: pa.RecordBatch) -> None:
-        """See the port."""
         with self._cursor.copy(f"copy {self.writer.quarantine} ({_COLUMNS}) from stdin") as copy:
             for row in _as_rows(records):
                 copy.write_row(tuple(row.values()))
 
+    @override
     def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
-        """See the port."""
         table = self.writer.visible
         with self._cursor.copy(f"copy {table} (reader) from stdin") as copy:
             copy.write_row((self.reader,))
@@ -95,13 +98,13 @@ class PostgresTestimony:
 
 
 @dataclass(frozen=True)
-class PostgresEvidence:
-    """See the port."""
+class PostgresEvidence(Evidence):
+    """Evidence in tables of the ledger's database."""
 
     dsn: str = field(repr=False)
 
+    @override
     def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
-        """See the port."""
         visible, quarantine = visible_table(attempt), quarantine_table(attempt)
         with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(
@@ -117,8 +120,8 @@ class PostgresEvidence:
             )
         return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string())
 
+    @override
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
-        """See the port."""
         with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
             return [
@@ -132,8 +135,8 @@ class PostgresEvidence:
                 for topic, partition, start, until, visible, quarantined, tombstones, *times in cursor.fetchall()
             ]
 
+    @override
     def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
-        """See the port."""
         with transaction(self.dsn, f"summarise what would be quarantined of {attempt.batch.label}") as cursor:
             cursor.execute(_about("summarise_staged_quarantine", attempt))
             return summarise(
@@ -143,15 +146,15 @@ class PostgresEvidence:
                 ]
             )
 
+    @override
     def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
-        """See the port."""
         with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
             count = sql.SQL("select count(distinct reader) from {} where reader >= %s")
             cursor.execute(count.format(visible_table(attempt)), [first_reader])
             return int(cursor.fetchall()[0][0])
 
+    @override
     def count_seen(self, attempt: Attempt) -> int:
-        """See the port."""
         try:
             with transaction(self.dsn, f"count what was read of {attempt.batch.label}") as cursor:
                 cursor.execute(_about("count_seen", attempt))
@@ -159,21 +162,21 @@ class PostgresEvidence:
         except StagingLostError:
             return 0
 
+    @override
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
-        """See the port."""
         with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
             cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
             return read_ranges(cursor)
 
+    @override
     def read_quarantine(self, batch: Batch) -> pa.Table:
-        """See the port."""
         with transaction(self.dsn, f"read the quarantine of {batch.label}") as cursor:
             cursor.execute(read_statement(__package__, "read_quarantine"), {"batch_id": batch.batch_id})
             columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(QUARANTINE_SCHEMA)
         return pa.table(columns, schema=QUARANTINE_SCHEMA)
 
+    @override
     def set_aside(self, attempt: Attempt, failed: Sequence[FailedRecord], records: pa.Table) -> Sequence[OffsetRange]:
-        """See the port."""
         failed_by_place = {(each.partition.topic, each.partition.partition, each.offset): each for each in failed}
         places = records.select(["topic", "partition", "offset"]).to_pydict()
         missing = failed_by_place.keys() - set(zip(*places.values(), strict=True))
@@ -196,8 +199,8 @@ class PostgresEvidence:
             cursor.execute(_about("insert_set_aside", attempt))
         return ()
 
+    @override
     def list_set_aside(self, attempt: Attempt) -> Sequence[FailedRecord]:
-        """See the port."""
         with transaction(self.dsn, f"list what was set aside of {attempt.batch.label}") as cursor:
             cursor.execute(
                 sql.SQL(
@@ -210,8 +213,8 @@ class PostgresEvidence:
                 for topic, partition, offset, checks in cursor
             ]
 
+    @override
     def drop(self, attempt: Attempt) -> None:
-        """See the port."""
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 from psycopg.rows import class_row
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_statement
 from batchledger.adapters.postgres.ledger import rows
@@ -129,6 +130,7 @@ class QuarantineLine:
     key: bytes | None
     value: bytes | None
 
+    @override
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]@{self.offset}"
 

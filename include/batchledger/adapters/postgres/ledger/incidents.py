@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from typing_extensions import override
+
 from batchledger.adapters.postgres.database import read_statement
 from batchledger.adapters.postgres.ledger.rows import Cursor, load_batch, load_checks, load_quarantine_contents
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
@@ -26,6 +28,7 @@ from batchledger.model.incidents import (
 )
 from batchledger.model.records.quarantine import NOTHING
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
+from batchledger.ports import Incidents
 
 _COLUMNS = (
     "incident_id, pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, seen_at, "
@@ -34,13 +37,13 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class PostgresIncidents:
+class PostgresIncidents(Incidents):
     """The incidents in the database that ``dsn`` (a libpq connection string) names."""
 
     dsn: str = field(repr=False)
 
+    @override
     def load_facts(self, pipeline: str) -> StoredFacts:
-        """See the port."""
         with snapshot(self.dsn, f"look at the batches of {pipeline}") as cursor:
             cursor.execute(read_statement(__package__, "list_open_batches"), {"pipeline": pipeline})
             open_batches = [
@@ -68,6 +71,7 @@ class PostgresIncidents:
                 load_quarantine_contents(cursor, [pipeline]).get(pipeline, NOTHING),
             )
 
+    @override
     def settle(
         self,
         pipeline: str,
@@ -75,7 +79,7 @@ class PostgresIncidents:
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
-        """See the port. The lock is released with the transaction."""
+        """The lock is released with the transaction."""
         with transaction(self.dsn, f"settle the incidents of {pipeline}") as cursor:
             cursor.execute(
                 "select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger incidents of {pipeline}"]
@@ -89,8 +93,8 @@ class PostgresIncidents:
             _notify_of_ends(cursor, settlement.ended, now)
             return settlement
 
+    @override
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
-        """See the port."""
         parameters = {"pipeline": pipeline, "channel": channel, "now": now}
         with transaction(self.dsn, f"claim an alert of {pipeline}") as cursor:
             cursor.execute(read_statement(__package__, "find_due_notification"), parameters)
@@ -107,8 +111,8 @@ class PostgresIncidents:
                 return Notification(notification_id, _read_incident(row), channel, Event(event), tries + 1)
             return None
 
+    @override
     def mark_sent(self, notification: Notification, now: datetime) -> None:
-        """See the port."""
         with transaction(self.dsn, "record that an alert was sent") as cursor:
             cursor.execute(
                 "update batchledger.notification set sent_at = %s, given_up_at = null, last_error = null "
@@ -122,8 +126,8 @@ class PostgresIncidents:
                 [now, notification.incident.condition.pipeline, notification.channel],
             )
 
+    @override
     def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
-        """See the port."""
         values = {
             "notification_id": notification.notification_id,
             "pipeline": notification.incident.condition.pipeline,
@@ -135,15 +139,15 @@ class PostgresIncidents:
         with transaction(self.dsn, "record that an alert was not sent") as cursor:
             cursor.execute(read_statement(__package__, "mark_failed"), values)
 
+    @override
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:
-        """See the port."""
         with transaction(self.dsn, f"look at the alert channels of {pipeline}") as cursor:
             parameters = {"pipeline": pipeline, "channels": list(channels)}
             cursor.execute(read_statement(__package__, "find_failing_channels"), parameters)
             return [ChannelFailure(*row) for row in cursor]
 
+    @override
     def list_open(self, pipeline: str) -> Sequence[Incident]:
-        """See the port."""
         with transaction(self.dsn, f"list the incidents of {pipeline}") as cursor:
             return _list_open(cursor, pipeline)
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 import psycopg
 from psycopg.types.json import Jsonb
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_held, read_statement
 from batchledger.adapters.postgres.ledger.publication import (
@@ -67,27 +68,27 @@ from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
 from batchledger.model.refusals import closed, fenced_by, outcome_pending, paused_by
 from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
-from batchledger.ports import RecentBatch
+from batchledger.ports import Ledger, RecentBatch
 
 
 @dataclass(frozen=True)
-class PostgresLedger:
+class PostgresLedger(Ledger):
     """The ledger in the database that ``dsn`` (a libpq connection string) names."""
 
     dsn: str = field(repr=False)
 
+    @override
     def load_positions(self, pipeline: str) -> Sequence[Position]:
-        """See the port."""
         with transaction(self.dsn, f"read the position of {pipeline}") as cursor:
             return read_positions(cursor, pipeline)
 
+    @override
     def list_targets(self) -> Mapping[str, Target]:
-        """See the port."""
         with transaction(self.dsn, "read what pipelines have published to") as cursor:
             return read_targets(cursor)
 
+    @override
     def seconds_since_published(self, pipeline: str) -> float | None:
-        """See the port."""
         with transaction(self.dsn, f"read when {pipeline} last published") as cursor:
             cursor.execute(
                 "select extract(epoch from now() - max(published_at))::float8 from batchledger.batch "
@@ -97,30 +98,31 @@ class PostgresLedger:
             row = cursor.fetchone()
             return row[0] if row else None
 
+    @override
     def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
-        """See the port."""
         with transaction(self.dsn, f"load what the newest batches of {pipeline} took") as cursor:
             cursor.execute(read_statement(__package__, "load_paces"), {"pipeline": pipeline, "limit": limit})
             return [Pace(*row) for row in cursor]
 
+    @override
     def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
-        """See the port."""
         with transaction(self.dsn, f"load what the newest batches of {pipeline} held") as cursor:
             cursor.execute(read_statement(__package__, "load_recent"), {"pipeline": pipeline, "limit": limit})
             return [RecentBatch(*row) for row in cursor]
 
+    @override
     def find_open_batch(self, pipeline: str) -> Batch | None:
-        """See the port."""
         with transaction(self.dsn, f"look for an open batch of {pipeline}") as cursor:
             return find_batch(cursor, pipeline=pipeline)
 
+    @override
     def load_batch(self, batch_id: int) -> Batch:
-        """See the port."""
         with transaction(self.dsn, f"load batch {batch_id}") as cursor:
             return load_batch(cursor, batch_id)
 
+    @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
-        """See the port. The pipeline's row is locked, so two planners cannot both find no open batch."""
+        """The pipeline's row is locked, so two planners cannot both find no open batch."""
         with transaction(self.dsn, f"store a plan of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             _require_running(cursor, pipeline)
@@ -135,8 +137,8 @@ class PostgresLedger:
                 insert_decision(cursor, batch, DecisionKind.TRIGGER, decision)
             return batch
 
+    @override
     def store_replay(self, pipeline: str, plan: Plan, run: str, decision: Decision, key: str | None) -> Batch:
-        """See the port."""
         with transaction(self.dsn, f"store a replay of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
             already_stored = None if key is None else find_batch(cursor, pipeline=pipeline, key=key)
@@ -155,13 +157,13 @@ class PostgresLedger:
             insert_decision(cursor, batch, plan.request_kind, decision, leaving_out(plan.expired))
             return batch
 
+    @override
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
-        """See the port."""
         with transaction(self.dsn, f"look for open replays of {pipeline}") as cursor:
             return _find_open_replays(cursor, pipeline, run)
 
+    @override
     def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
-        """See the port."""
         with transaction(self.dsn, f"record what {pipeline} cannot publish again") as cursor:
             lock_pipeline(cursor, pipeline)
             cursor.execute(
@@ -173,46 +175,46 @@ class PostgresLedger:
             if not is_noted:
                 insert_decision(cursor, pipeline, DecisionKind.REPLAY, decision, leaving_out(expired, key))
 
+    @override
     def find_replay(self, pipeline: str, key: str) -> Batch | None:
-        """See the port."""
         with transaction(self.dsn, f"look for a replay of {pipeline}") as cursor:
             return find_batch(cursor, pipeline=pipeline, key=key)
 
+    @override
     def find_held(self, pipeline: str, ranges: Sequence[OffsetRange]) -> Sequence[HeldRange]:
-        """See the port."""
         with transaction(self.dsn, f"look who holds offsets of {pipeline}") as cursor:
             parameters = {"pipeline": pipeline, **ranges_as_arrays(ranges)}
             cursor.execute(read_statement(__package__, "find_held"), parameters)
             return read_held(cursor)
 
+    @override
     def find_published(self, batch: Batch) -> Sequence[HeldRange]:
-        """See the port."""
         with transaction(self.dsn, f"look who has published offsets of {batch.label}") as cursor:
             cursor.execute(read_statement(__package__, "find_published"), {"batch_id": batch.batch_id})
             return read_held(cursor)
 
+    @override
     def find_times(self, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> Sequence[TimedRange]:
-        """See the port."""
         with transaction(self.dsn, f"look when records of {pipeline} were written") as cursor:
             return find_times(cursor, pipeline, span, within)
 
+    @override
     def note_times(self, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
-        """See the port."""
         with transaction(self.dsn, f"note when records of {pipeline} were written") as cursor:
             note_times(cursor, pipeline, times_by_range)
 
+    @override
     def find_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange] | None) -> Sequence[QuarantinedRecord]:
-        """See the port."""
         with transaction(self.dsn, f"look into the quarantine of {pipeline}") as cursor:
             return find_quarantined(cursor, pipeline, ranges)
 
+    @override
     def summarise_quarantine(self, pipeline: str) -> QuarantineContent:
-        """See the port."""
         with transaction(self.dsn, f"summarise the quarantine of {pipeline}") as cursor:
             return load_quarantine_contents(cursor, [pipeline]).get(pipeline, NOTHING)
 
+    @override
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:
-        """See the port."""
         with transaction(self.dsn, f"end the dry run {batch_id}") as cursor:
             cursor.execute(
                 "update batchledger.batch set state = 'discarded', dry_run = %s "
@@ -224,14 +226,15 @@ class PostgresLedger:
             for (number,) in ended:
                 end_attempt(cursor, Attempt(batch, number, ""), "compared")
 
+    @override
     def store_first_positions(self, pipeline: str, positions: Sequence[Position]) -> None:
-        """See the port."""
         with transaction(self.dsn, f"store where {pipeline} starts") as cursor:
             lock_pipeline(cursor, pipeline)
             insert_positions(cursor, pipeline, positions)
 
+    @override
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """See the port. Waits for nobody: a plan may find a publication at work."""
+        """Waits for nobody: a plan may find a publication at work."""
         parameters = {
             "pipeline": pipeline,
             "topics": [each.topic for each in stable_offset_by_partition],
@@ -241,8 +244,8 @@ class PostgresLedger:
         with transaction(self.dsn, f"note open transactions of {pipeline}") as cursor:
             cursor.execute(read_statement(__package__, "note_held_back"), parameters)
 
+    @override
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
-        """See the port."""
         with transaction(self.dsn, f"open an attempt of batch {batch_id}") as cursor:
             cursor.execute(read_statement(__package__, "open_attempt"), {"batch_id": batch_id, "run": run})
             row = cursor.fetchone()
@@ -251,8 +254,8 @@ class PostgresLedger:
                 raise outcome_pending(batch) if batch.state is BatchState.COMMITTING else closed(batch, run)
             return Attempt(batch, row[0], run)
 
+    @override
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
-        """See the port."""
         with transaction(self.dsn, f"mark {attempt.batch.label} staged") as cursor:
             cursor.execute(
                 "update batchledger.batch set state = 'staged', reported_rows = %s "
@@ -262,14 +265,14 @@ class PostgresLedger:
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
 
+    @override
     def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
-        """See the port."""
         parameters = {"batch_id": attempt.batch.batch_id, "number": attempt.number, **asdict(failure)}
         with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
             cursor.execute(read_statement(__package__, "record_failure"), parameters)
 
+    @override
     def find_failure(self, batch: Batch) -> StepFailure | None:
-        """See the port."""
         with transaction(self.dsn, f"look whether {batch.label} failed") as cursor:
             cursor.execute(
                 "select failed_step, error from batchledger.attempt "
@@ -278,8 +281,8 @@ class PostgresLedger:
             )
             return next((StepFailure(Step(step), error) for step, error in cursor), None)
 
+    @override
     def load_reported_rows(self, attempt: Attempt) -> int:
-        """See the port."""
         with transaction(self.dsn, f"load what was staged of {attempt.batch.label}") as cursor:
             cursor.execute(
                 "select reported_rows from batchledger.batch where batch_id = %s and attempt = %s",
@@ -290,6 +293,7 @@ class PostgresLedger:
                 raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
             return int(row[0])
 
+    @override
     def record_audit(
         self,
         attempt: Attempt,
@@ -297,7 +301,6 @@ class PostgresLedger:
         checks: Sequence[CheckResult],
         expected: BatchState = BatchState.STAGED,
     ) -> Batch:
-        """See the port."""
         state = state_after_audit(checks)
         batch_id = attempt.batch.batch_id
         with transaction(self.dsn, f"record the audit of {attempt.batch.label}") as cursor:
@@ -319,8 +322,8 @@ class PostgresLedger:
                 end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, batch_id)
 
+    @override
     def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
-        """See the port."""
         with transaction(self.dsn, f"block {attempt.batch.label}") as cursor:
             cursor.execute(
                 "update batchledger.batch set state = 'blocked' "
@@ -332,8 +335,8 @@ class PostgresLedger:
             end_attempt(cursor, attempt, "blocked")
             return load_batch(cursor, attempt.batch.batch_id)
 
+    @override
     def resume_commit(self, batch_id: int, run: str) -> Attempt:
-        """See the port."""
         with transaction(self.dsn, f"find out what became of batch {batch_id}") as cursor:
             # Whoever has announced the commit may be in the middle of it.
             await_publications(cursor)
@@ -345,20 +348,20 @@ class PostgresLedger:
                 raise fenced_by(batch, attempt)
             return attempt
 
+    @override
     def has_rows(self, batch_id: int) -> bool:
-        """See the port."""
         with transaction(self.dsn, f"look whether batch {batch_id} has rows") as cursor:
             return has_rows(cursor, load_batch(cursor, batch_id).batch_id)
 
+    @override
     def load_checks(self, batch_id: int) -> Sequence[CheckResult]:
-        """See the port."""
         with transaction(self.dsn, f"load the checks of batch {batch_id}") as cursor:
             return load_checks(cursor, batch_id)
 
+    @override
     def publication(
         self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
     ) -> AbstractContextManager[PostgresPublication]:
-        """See the port."""
         return open_publication(self.dsn, attempt, expected)
 
 

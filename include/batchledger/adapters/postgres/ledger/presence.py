@@ -18,11 +18,13 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import psycopg
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import Connection, read_statement, session_options, translate_errors
 from batchledger.adapters.postgres.ledger.rows import Cursor
 from batchledger.adapters.postgres.ledger.schema import require_known_schema, transaction
 from batchledger.model.presence import Patience, Presence
+from batchledger.ports import Presences
 
 logger = logging.getLogger(__name__)
 
@@ -39,19 +41,19 @@ _SESSION = {
 
 
 @dataclass(frozen=True)
-class PostgresPresences:
+class PostgresPresences(Presences):
     """The presences in the database that ``dsn`` (a libpq connection string) names."""
 
     dsn: str = field(repr=False)
 
+    @override
     def find(self, batch_id: int) -> Presence | None:
-        """See the port."""
         with transaction(self.dsn, f"look who is at work on batch {batch_id}") as cursor:
             return _find(cursor, batch_id)
 
     @contextmanager
+    @override
     def hold(self, batch_id: int, run: str, patience: Patience) -> Iterator[Presence | None]:
-        """See the port."""
         require_known_schema(self.dsn)
         with closing(_Holder(self.dsn, batch_id, run)) as holder:
             other = holder.begin(patience)

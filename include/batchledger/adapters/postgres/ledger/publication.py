@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import (
     commit,
@@ -52,17 +53,19 @@ from batchledger.model.refusals import (
     stage_again,
     target_owned,
 )
+from batchledger.ports import Publication, TargetAccess
 
 
 @dataclass(frozen=True)
-class PostgresTargetAccess:
-    """See the port. The pipeline is locked until the transaction ends."""
+class PostgresTargetAccess(TargetAccess):
+    """The pipeline is locked until the transaction ends."""
 
     connection: psycopg.Connection[Any]
     pipeline: str
 
+    @override
     def confirm_target(self, claim: TargetClaim) -> None:
-        """See the port. The pipeline is locked, so its own target stays; of another's first one the index knows."""
+        """The pipeline is locked, so its own target stays; of another's first one the index knows."""
         pipeline = self.pipeline
         with self.connection.cursor() as cursor:
             target = claim.require_there(pipeline, read_targets(cursor))
@@ -74,58 +77,59 @@ class PostgresTargetAccess:
             except psycopg.errors.UniqueViolation as error:
                 raise target_owned(pipeline, target.name, None) from error
 
+    @override
     def forget_target(self) -> None:
-        """See the port."""
         query = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
         self.connection.execute(query, [self.pipeline])
 
 
 @dataclass(frozen=True)
-class PostgresPublication:
-    """See the port. The pipeline and the batch are locked until the transaction ends."""
+class PostgresPublication(Publication):
+    """The pipeline and the batch are locked until the transaction ends."""
 
     connection: psycopg.Connection[Any]
     attempt: Attempt
 
     @property
+    @override
     def accepted_rows(self) -> int:
-        """See the port."""
         return self._sum("accepted")
 
     @property
+    @override
     def duplicate_rows(self) -> int:
-        """See the port."""
         return self._sum("duplicates")
 
     @contextmanager
+    @override
     def rehearsal(self) -> Iterator[Self]:
-        """See the port."""
         with self.connection.transaction(force_rollback=True):
             yield self
 
+    @override
     def check_target(self, claim: TargetClaim) -> None:
-        """See the port."""
         with self.connection.cursor() as cursor:
             claim.require_granted(self.attempt.batch.pipeline, read_targets(cursor))
 
+    @override
     def confirm_target(self, claim: TargetClaim) -> None:
-        """See the port."""
         PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(claim)
 
     @property
+    @override
     def is_ledger_moved(self) -> bool:
-        """See the port. The place of the ledger's own tables shows it."""
+        """The place of the ledger's own tables shows it."""
         seen, found = self._read_mark()
         return seen != found
 
+    @override
     def mark_ledger(self) -> None:
-        """See the port."""
         _, found = self._read_mark()
         query = "update batchledger.pipeline set ledger_mark = %s where name = %s"
         self.connection.execute(query, [found, self.attempt.batch.pipeline])
 
+    @override
     def advance_positions(self) -> None:
-        """See the port."""
         batch = self.attempt.batch
         with self.connection.cursor() as cursor:
             with self.connection.transaction() as savepoint:
@@ -137,20 +141,20 @@ class PostgresPublication:
             found = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
         raise position_conflict(batch, found)
 
+    @override
     def find_replaced(self) -> Sequence[HeldRange]:
-        """See the port."""
         with self.connection.cursor() as cursor:
             cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": self.attempt.batch.batch_id})
             return read_held(cursor)
 
+    @override
     def find_quarantined(self) -> Sequence[QuarantinedRecord]:
-        """See the port."""
         batch = self.attempt.batch
         with self.connection.cursor() as cursor:
             return find_quarantined(cursor, batch.pipeline, batch.ranges)
 
+    @override
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
-        """See the port."""
         batch = self.attempt.batch
         parameters = {
             "pipeline": batch.pipeline,
@@ -166,15 +170,15 @@ class PostgresPublication:
             )
 
     @property
+    @override
     def holds_all_ranges(self) -> bool:
-        """See the port."""
         query = "select bool_and(held = int8multirange(offsets)) from batchledger.batch_range where batch_id = %s"
         with self.connection.cursor() as cursor:
             cursor.execute(query, [self.attempt.batch.batch_id])
             return bool(cursor.fetchall()[0][0])
 
+    @override
     def publish_quarantine(self) -> None:
-        """See the port."""
         batch = self.attempt.batch
         expected = self._sum("quarantined")
         query = sql.SQL(read_statement(__package__, "publish_quarantine").decode()).format(
@@ -190,28 +194,28 @@ class PostgresPublication:
                 )
 
     @property
+    @override
     def has_rows(self) -> bool:
-        """See the port."""
         with self.connection.cursor() as cursor:
             return has_rows(cursor, self.attempt.batch.batch_id)
 
+    @override
     def mark_rows(self) -> None:
-        """See the port."""
         self.connection.execute(
             "update batchledger.batch set rows_published_at = clock_timestamp() where batch_id = %s",
             [self.attempt.batch.batch_id],
         )
 
+    @override
     def announce(self, ends: Sequence[int] = ()) -> None:
-        """See the port."""
         self.connection.execute(
             "update batchledger.batch set state = 'committing', "
             "announced_ends = coalesce(announced_ends, %s::bigint[]) where batch_id = %s",
             [list(ends) or None, self.attempt.batch.batch_id],
         )
 
+    @override
     def revoke(self) -> None:
-        """See the port."""
         attempt = self.attempt
         parameters = {"batch_id": attempt.batch.batch_id, "attempt": attempt.number, "run": attempt.run}
         with self.connection.cursor() as cursor:
@@ -219,8 +223,8 @@ class PostgresPublication:
             if cursor.rowcount != 1:
                 raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
 
+    @override
     def mark_published(self) -> None:
-        """See the port."""
         batch = self.attempt.batch
         if batch.is_dry_run:
             raise never_published(batch)

@@ -10,14 +10,14 @@ from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
 
 
 def find_times(cursor: Cursor, pipeline: str, span: TimeSpan, within: Sequence[OffsetRange]) -> list[TimedRange]:
-    """See ``find_times`` of the port."""
+    """See ``Ledger.find_times``."""
     bounds = {"pipeline": pipeline, "since_ms": span.since_ms, "until_ms": span.until_ms}
     cursor.execute(read_statement(__package__, "find_times"), {**bounds, **ranges_as_arrays(within)})
     return [_to_timed(*row) for row in cursor]
 
 
 def note_times(cursor: Cursor, pipeline: str, times_by_range: Mapping[OffsetRange, RecordTimes]) -> None:
-    """See ``note_times`` of the port."""
+    """See ``Ledger.note_times``."""
     parameters = {
         "pipeline": pipeline,
         **ranges_as_arrays(list(times_by_range)),

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
 from batchledger.adapters.postgres.sinks.compare import Shadow
@@ -46,6 +47,7 @@ from batchledger.ports import (
     CommittingSink,
     LakeTable,
     Publication,
+    Sink,
     StagedBranch,
     TargetAccess,
     as_coordinates,
@@ -58,8 +60,8 @@ _READ_BACK = -1
 
 
 @dataclass(frozen=True)
-class LakeSink(PostgresStaging, CommittingSink):
-    """See the port. ``has_checks``: checks look at all columns of the rows."""
+class LakeSink(PostgresStaging, CommittingSink, Sink):
+    """``has_checks``: checks look at all columns of the rows."""
 
     is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
@@ -70,20 +72,23 @@ class LakeSink(PostgresStaging, CommittingSink):
     has_checks: bool = False
 
     @property
+    @override
     def name(self) -> str:
         """The table as people write it."""
         return f"table {self.table.name}"
 
     @property
+    @override
     def key_columns(self) -> tuple[str, ...]:
-        """See the base class."""
         return self.upsert.key if self.upsert else ()
 
+    @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        """See the base class. The table itself has said so before."""
+        """The table itself has said so before."""
 
+    @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
-        """See the port. The table is created by the first attempt, and gets columns that it does not have, empty.
+        """The table is created by the first attempt, and gets columns that it does not have, empty.
 
         Not by a dry run, which stages, checks and compares those columns only that the table has.
         """
@@ -114,8 +119,8 @@ class LakeSink(PostgresStaging, CommittingSink):
             cursor.execute(sql.SQL(f"create table {{}} ({columns})").format(table))
         return LakeStagingWriter(self.dsn, listed, files, index, index_schema)
 
+    @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
-        """See the port."""
         super().seal_staging(attempt, accepted_tasks)
         manifests, rows = self._seal_list(attempt, accepted_tasks)
         self.table.stage(attempt, manifests)
@@ -129,8 +134,8 @@ class LakeSink(PostgresStaging, CommittingSink):
                 batch_id=attempt.batch.batch_id,
             )
 
+    @override
     def drop_staging(self, attempt: Attempt) -> None:
-        """See the port."""
         super().drop_staging(attempt)
         drop_staging_tables(self.dsn, attempt, ("files", "listed"))
         batch = attempt.batch
@@ -138,8 +143,9 @@ class LakeSink(PostgresStaging, CommittingSink):
             {StagedBranch(batch.batch_id, number, batch.planned_at) for number in range(1, attempt.number + 1)}
         )
 
+    @override
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
-        """See the port. What maintenance would do to the files is not known before: a dry run counts branches.
+        """What maintenance would do to the files is not known before: a dry run counts branches.
 
         A table that no pipeline of the ledger has published to is somebody else's, who maintains it himself.
         """
@@ -166,16 +172,16 @@ class LakeSink(PostgresStaging, CommittingSink):
         unknown = [f"b{each.batch_id}_a{each.attempt} of {self.name}" for each in left.unknown]
         return Housekeeping((), removals, unknown, left_out)
 
+    @override
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
     ) -> tuple[sql.Composable, dict[str, Any]] | None:
-        """See the base class."""
         if self._lay_out(cursor, attempt, replaced) is None:
             return None
         return rows_to_withdraw(HELD_TABLE, attempt)
 
+    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             if self._lay_out(cursor, attempt, replaced) is None:
@@ -188,12 +194,12 @@ class LakeSink(PostgresStaging, CommittingSink):
                 self._held.updates.withdraw(cursor, attempt)
             return count_withdrawn(cursor, replaced)
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         return self.table.count_held(held)
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port."""
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
             cursor.execute("set local work_mem = '256MB'")
             types = self.staged_columns(cursor, attempt)
@@ -209,25 +215,28 @@ class LakeSink(PostgresStaging, CommittingSink):
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
         return replace(comparison, absent_columns=tuple(absent))
 
+    @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        """See the port. A table that was renamed counts as dropped: another one in its place would hide that."""
+        """A table that was renamed counts as dropped: another one in its place would hide that."""
         with self.asking(attempt, connection) as cursor:
             return self._claim(cursor, attempt)
 
+    @override
     def find_target(self) -> Target | None:
-        """See the port."""
         identity = self.table.identify()
         return None if identity is None else Target(self.name, identity)
 
+    @override
     def check(self, publication: Publication) -> None:
-        """See the port. Nothing is known before."""
+        """Nothing is known before."""
 
+    @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """See the port. What is to be done in the lake is what has changed in the temporary table."""
+        """What is to be done in the lake is what has changed in the temporary table."""
         return self._account(publication)
 
+    @override
     def confirm(self, publication: Publication) -> PreparedRows:
-        """See the port."""
         return self._account(publication)
 
     def _account(self, publication: Publication) -> PreparedRows:
@@ -260,8 +269,8 @@ class LakeSink(PostgresStaging, CommittingSink):
                 )
         return PreparedRows(rows.held + moved, rows.dropped)
 
+    @override
     def commit(self, publication: Publication) -> None:
-        """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             base, removed = self._held.find_removed(cursor, attempt)
@@ -282,22 +291,25 @@ class LakeSink(PostgresStaging, CommittingSink):
         is_found = attempt.batch.state is BatchState.COMMITTING
         self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
 
+    @override
     def find_commit(self, attempt: Attempt) -> bool:
-        """See the port. The table's metadata tell: none of its files is read."""
+        """The table's metadata tell: none of its files is read."""
         return self.table.find_commit(attempt)
 
+    @override
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port. There is nothing to search for."""
+        """There is nothing to search for."""
 
+    @override
     def truncate(self, access: TargetAccess) -> int:
-        """See the port."""
         raise DecisionRefusedError(
             f"{self.name} of {access.pipeline} cannot be emptied together with the ledger: it commits by itself. "
             "Rewind without --truncate: what is read again takes the place of what was published from there."
         )
 
-    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:  # noqa: ARG002
-        """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+    @override
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         key = self.key_columns if within is None else ()
         return TargetCounts(self.table.count(within, key))
 

@@ -8,6 +8,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
 from batchledger.model.records.columns import DELETED_COLUMN
@@ -15,8 +16,8 @@ from batchledger.ports import RowFileWriter, StagingWriter
 
 
 @dataclass(frozen=True)
-class LakeStagingWriter:
-    """See the port. Rows go to files, which are listed in the ledger's database once they are whole.
+class LakeStagingWriter(StagingWriter):
+    """Rows go to files, which are listed in the ledger's database once they are whole.
 
     Rows that delete a key are no rows of the table, and go to the index alone.
     """
@@ -28,8 +29,8 @@ class LakeStagingWriter:
     index_schema: pa.Schema
 
     @contextmanager
+    @override
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """See the port."""
         with self.index.open(task) as write_index:
             with self.files.open() as files:
 

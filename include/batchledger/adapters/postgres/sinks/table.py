@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.compare import Shadow
@@ -25,12 +26,12 @@ from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
-from batchledger.ports import Publication, TargetAccess
+from batchledger.ports import Publication, Sink, TargetAccess
 
 
 @dataclass(frozen=True)
-class PostgresSink(PostgresStaging):
-    """See the port. ``table`` is (schema, name).
+class PostgresSink(PostgresStaging, Sink):
+    """``table`` is (schema, name).
 
     Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended. With
     ``sequence`` the numbers of live batches are judged and remembered.
@@ -43,31 +44,32 @@ class PostgresSink(PostgresStaging):
     sequence: SequenceRule | None = None
 
     @property
+    @override
     def name(self) -> str:
         """The target's name as people write it."""
         return self._target.name
 
     @property
+    @override
     def key_columns(self) -> tuple[str, ...]:
-        """See the base class."""
         return self.upsert.key if self.upsert else ()
 
+    @override
     def find_old_rows(
         self,
         cursor: psycopg.Cursor[Any],
         attempt: Attempt,
-        replaced: Sequence[HeldRange],  # noqa: ARG002 (of the batch's ranges the target holds no other rows)
+        replaced: Sequence[HeldRange],
     ) -> tuple[sql.Composable, dict[str, Any]] | None:
-        """See the base class."""
         has_target = self._target.read_columns(cursor)
         return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
 
+    @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        """See the base class."""
         self._target.require_fit(cursor, attempt, columns)
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port."""
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
             if not held or not self._target.read_columns(cursor):
                 return [0] * len(held)
@@ -76,8 +78,8 @@ class PostgresSink(PostgresStaging):
             )
             return [count for (count,) in cursor]
 
+    @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """See the port."""
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
             cursor.execute("set local work_mem = '256MB'")
             row_columns = list(self.staged_columns(cursor, attempt))
@@ -95,25 +97,26 @@ class PostgresSink(PostgresStaging):
             cursor.connection.rollback()
             return comparison
 
+    @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        """See the port."""
         with self.asking(attempt, connection) as cursor:
             return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
 
+    @override
     def find_target(self) -> Target | None:
-        """See the port."""
         with transaction(self.dsn, f"look for {self.name}") as cursor:
             if not self._target.read_columns(cursor):
                 return None
             return Target(self.name, self._target.read_identity(cursor))
 
+    @override
     def check(self, publication: Publication) -> None:
-        """See the port."""
         with self._target.taking(publication.attempt):
             publication.connection.execute("set constraints all immediate")
 
+    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port. A tombstone of the ranges goes with the rows, so that its key may come back."""
+        """A tombstone of the ranges goes with the rows, so that its key may come back."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             if not self._target.read_columns(cursor):
@@ -132,8 +135,8 @@ class PostgresSink(PostgresStaging):
                 self._target.updates.withdraw(cursor, attempt)
             return count_withdrawn(cursor, replaced)
 
+    @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             columns = self.staged_columns(cursor, attempt)
@@ -161,8 +164,9 @@ class PostgresSink(PostgresStaging):
             what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
             raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
 
+    @override
     def truncate(self, access: TargetAccess) -> int:
-        """See the port. A table that is gone may be created anew by the next publication."""
+        """A table that is gone may be created anew by the next publication."""
         with access.connection.cursor() as cursor:
             cursor.execute("delete from batchledger.message_key where pipeline = %s", [access.pipeline])
             cursor.execute("delete from batchledger.deleted_key where pipeline = %s", [access.pipeline])
@@ -178,8 +182,9 @@ class PostgresSink(PostgresStaging):
             cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
             return int(rows)
 
+    @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
-        """See the port. Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+        """Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
             if not self._target.read_columns(cursor):
                 return TargetCounts({})

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import held_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.null_keys import require_keys
@@ -30,7 +31,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import CommittingSink, OutputCounts, OutputRecord, OutputTopic, Publication, TargetAccess
+from batchledger.ports import CommittingSink, OutputCounts, OutputRecord, OutputTopic, Publication, Sink, TargetAccess
 
 _OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
 """The rows that are to be produced."""
@@ -39,8 +40,8 @@ SETTLING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class TopicSink(PostgresStaging, CommittingSink):
-    """See the port. ``key`` names the columns that become the key of a record; without it records have none.
+class TopicSink(PostgresStaging, CommittingSink, Sink):
+    """``key`` names the columns that become the key of a record; without it records have none.
 
     The key of one column is its text, that of several the JSON array of their values.
     """
@@ -53,44 +54,50 @@ class TopicSink(PostgresStaging, CommittingSink):
     sequence: SequenceRule | None = None
 
     @property
+    @override
     def name(self) -> str:
         """The topic as people write it."""
         return f"topic {self.topic.name}"
 
     @property
+    @override
     def key_columns(self) -> tuple[str, ...]:
-        """See the base class."""
         return self.key
 
+    @override
     def find_old_rows(
         self,
-        cursor: psycopg.Cursor[Any],  # noqa: ARG002 (see the base class)
+        cursor: psycopg.Cursor[Any],
         attempt: Attempt,
         replaced: Sequence[HeldRange],
     ) -> tuple[sql.Composable, dict[str, Any]]:
-        """See the base class. Records never change, so that the rows are those which the attempt has staged."""
+        """Records never change, so that the rows are those which the attempt has staged."""
         key_hash = hash_of(self.deduplication.key if self.deduplication else ())
         return read_sql(__package__, "select_produced_before").format(
             staging=rows_table(attempt), key_hash=key_hash
         ), held_as_arrays(replaced)
 
+    @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        """See the base class. Any columns fit into a record."""
+        """Any columns fit into a record."""
 
+    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port. Nothing goes: the records of other batches stay in the topic."""
+        """Nothing goes: the records of other batches stay in the topic."""
         if self.message_keys is not None:
             with publication.connection.cursor() as cursor:
                 rows, parameters = self.find_old_rows(cursor, publication.attempt, replaced)
                 self.message_keys.recall(cursor, publication.attempt, replaced, rows, parameters)
         return [0] * len(replaced)
 
+    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """See the port. No row of another batch would go."""
+        """No row of another batch would go."""
         return [0] * len(held)
 
-    def compare(self, attempt: Attempt, limit: int) -> Comparison:  # noqa: ARG002 (the port's signature)
-        """See the port. Every accepted row is one more record; those of offsets that others hold come once more."""
+    @override
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """Every accepted row is one more record; those of offsets that others hold come once more."""
         with transaction(self.dsn, f"count what {attempt.batch.label} would produce", attempt) as cursor:
             self.staged_columns(cursor, attempt)
             rows: sql.Composable = rows_table(attempt)
@@ -102,18 +109,20 @@ class TopicSink(PostgresStaging, CommittingSink):
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
 
+    @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        """See the port. A topic that is missing is created."""
+        """A topic that is missing is created."""
         with self.asking(attempt, connection) as cursor:
             return self._claim(cursor, attempt)
 
+    @override
     def find_target(self) -> Target | None:
-        """See the port."""
         identity = self.topic.identify()
         return None if identity is None else Target(self.name, identity)
 
+    @override
     def check(self, publication: Publication) -> None:
-        """See the port. Of all records, the largest is the one that the topic may not take."""
+        """Of all records, the largest is the one that the topic may not take."""
         with publication.connection.cursor(binary=True) as cursor:
             records = self._select_records(cursor, publication.attempt)
             cursor.execute(read_sql(__package__, "find_largest").format(records=records))
@@ -121,8 +130,9 @@ class TopicSink(PostgresStaging, CommittingSink):
         if largest is not None:
             self.topic.require_room(publication.attempt, OutputRecord._make(largest))
 
+    @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """See the port. What is to be produced is a view of the transaction."""
+        """What is to be produced is a view of the transaction."""
         attempt = publication.attempt
         rows, accepted = self._account(publication)
         with publication.connection.cursor() as cursor:
@@ -130,8 +140,8 @@ class TopicSink(PostgresStaging, CommittingSink):
             self._require_keys(cursor, attempt)
         return PreparedRows(accepted, rows.dropped)
 
+    @override
     def confirm(self, publication: Publication) -> PreparedRows:
-        """See the port."""
         rows, accepted = self._account(publication)
         return PreparedRows(accepted, rows.dropped)
 
@@ -145,8 +155,8 @@ class TopicSink(PostgresStaging, CommittingSink):
                 rows = self.message_keys.accept(cursor, publication)
             return rows, rows.held + _count(cursor, rows.missing)
 
+    @override
     def commit(self, publication: Publication) -> None:
-        """See the port."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             count = _count(cursor, _OUTPUT)
@@ -162,24 +172,26 @@ class TopicSink(PostgresStaging, CommittingSink):
                 else:
                     self.topic.send(attempt, records)
 
+    @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
-        """See the port."""
         return self.topic.prepare_commit(attempt)
 
+    @override
     def find_commit(self, attempt: Attempt) -> bool | None:
-        """See the port."""
         return self.topic.find_commit(attempt)
 
+    @override
     def search_commit(self, attempt: Attempt) -> None:
-        """See the port."""
         self.topic.search_commit(attempt)
 
+    @override
     def truncate(self, access: TargetAccess) -> int:
-        """See the port. Never asked for: a rewind that would do so is refused before (``decisions``)."""
+        """Never asked for: a rewind that would do so is refused before (``decisions``)."""
         raise DecisionRefusedError(f"{self.name} of {access.pipeline} cannot be emptied.")
 
+    @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
-        """See the port. Records that no pipeline has written are somebody else's."""
+        """Records that no pipeline has written are somebody else's."""
         counts = self._count(within)
         if counts.held_back:
             raise UnsettledError(

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
 from batchledger.adapters.postgres.staging.sequences import PostgresSequence
@@ -23,14 +24,14 @@ from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import SequenceRule
 from batchledger.model.records.times import RecordTimes
-from batchledger.ports import RowsToCheck
+from batchledger.ports import RowsToCheck, StagedRows
 
 _ROWS = "batchledger_rows"
 
 
 @dataclass(frozen=True)
-class PostgresStagedRows:
-    """See the port. ``repeated`` counts the rows of ``batchledger_repeated``, which ends with the session."""
+class PostgresStagedRows(StagedRows):
+    """``repeated`` counts the rows of ``batchledger_repeated``, which ends with the session."""
 
     connection: psycopg.Connection[Any]
     attempt: Attempt
@@ -38,8 +39,8 @@ class PostgresStagedRows:
     sequence: SequenceRule | None
     repeated: int
 
+    @override
     def show(self) -> RowsToCheck:
-        """See the port."""
         is_row = sql.SQL("{} is not true").format(sql.Identifier(DELETED_COLUMN))
         parts = {"kept": self._kept, "is_row": is_row if DELETED_COLUMN in self.columns else sql.SQL("true")}
         shown = join_names([each for each in self.columns if each != DELETED_COLUMN])
@@ -52,8 +53,8 @@ class PostgresStagedRows:
         self.connection.execute("set default_transaction_read_only = on")
         return RowsToCheck(self.connection, _ROWS, accepted, checked)
 
+    @override
     def summarise(self) -> Sequence[StagedRange]:
-        """See the port."""
         ranges = self.attempt.batch.ranges
         with self._transaction() as cursor:
             cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
@@ -67,8 +68,8 @@ class PostgresStagedRows:
             for range_, (rows, distinct, outside, *times), duplicates in zip(ranges, counts, repeated, strict=True)
         ]
 
+    @override
     def count_numbers(self) -> NumberFacts | None:
-        """See the port."""
         if self.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
             return None
         with self._transaction() as cursor:

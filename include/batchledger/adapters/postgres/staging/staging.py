@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import (
     STAGING_SCHEMA,
@@ -46,7 +47,7 @@ from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import Publication, StagingWriter
+from batchledger.ports import Publication, Staging, StagingWriter
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
@@ -54,8 +55,8 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 }
 
 
-class PostgresStaging:
-    """See the port. What is published and where, a sink says that builds on it."""
+class PostgresStaging(Staging):
+    """What is published and where, a sink says that builds on it."""
 
     dsn: str
     upsert: Upsert | None = None
@@ -97,8 +98,8 @@ class PostgresStaging:
             with connection.cursor() as cursor:
                 yield cursor
 
+    @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
-        """See the port."""
         self.require_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
@@ -108,8 +109,8 @@ class PostgresStaging:
             keep_types(cursor, attempt, self._remembered_keys, schema)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
+    @override
     def count_arriving(self, attempt: Attempt) -> int:
-        """See the port."""
         with transaction(self.dsn, f"count the rows on their way to {attempt.batch.label}") as cursor:
             # Of another database a table could have the same number.
             cursor.execute(
@@ -119,8 +120,8 @@ class PostgresStaging:
             )
             return int(cursor.fetchall()[0][0])
 
+    @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
-        """See the port."""
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
             try:
                 cursor.execute(
@@ -139,8 +140,8 @@ class PostgresStaging:
             )
 
     @contextmanager
+    @override
     def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
-        """See the port."""
         with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("set transaction isolation level repeatable read")
@@ -154,10 +155,10 @@ class PostgresStaging:
                 # What failed because the connection was lost is no fault of a check, whatever a check made of it.
                 connection.execute("select 1")
 
+    @override
     def find_offenders(
         self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
     ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """See the port."""
         with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}", attempt) as cursor:
             found: dict[IntegrityCheck, Sequence[Offender]] = {}
             parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
@@ -176,8 +177,8 @@ class PostgresStaging:
                 found |= PostgresSequence(self.sequence, kept, aside).find_offenders(cursor, attempt, limit)
         return found
 
+    @override
     def remember_numbers(self, publication: Publication) -> int | None:
-        """See the port."""
         attempt = publication.attempt
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
             return None
@@ -190,8 +191,8 @@ class PostgresStaging:
             PostgresSequence(self.sequence, rows, find_aside(cursor, attempt)).remember(cursor, attempt)
             return found
 
+    @override
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
-        """See the port."""
         with transaction(self.dsn, f"set rows of {attempt.batch.label} aside", attempt) as cursor:
             aside = aside_table(attempt)
             # Otherwise a twin could create the table at the same time.
@@ -203,11 +204,11 @@ class PostgresStaging:
             cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
-        """See the port. What is left behind lies in the ledger's database, and goes with what is left there."""
+        """Do nothing: what is left behind lies in the ledger's database, and goes with what is left there."""
         return Housekeeping()
 
+    @override
     def drop_staging(self, attempt: Attempt) -> None:
-        """See the port."""
         drop_staging_tables(self.dsn, attempt, ("open", "rows", "aside"))
 
     def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:

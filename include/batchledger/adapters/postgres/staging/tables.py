@@ -14,24 +14,27 @@ import psycopg
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import PROVENANCE_COLUMNS
 from batchledger.model.records.identifiers import TASK_COLUMN
+from batchledger.ports import StagingWriter
 
 
 @dataclass(frozen=True)
-class PostgresStagingWriter:
-    """See the port. Streams Arrow batches through binary COPY; holds only text, so that it can be pickled."""
+class PostgresStagingWriter(StagingWriter):
+    """Streams Arrow batches through binary COPY; holds only text, so that it can be pickled."""
 
     dsn: str = field(repr=False)
     table: str
 
     @contextmanager
+    @override
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """See the port. A task that writes nothing opens no connection."""
+        """A task that writes nothing opens no connection."""
         with ExitStack() as stack:
             stream: Callable[[pa.RecordBatch], None] | None = None
 

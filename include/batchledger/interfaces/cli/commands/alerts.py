@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
+from typing_extensions import override
 
 from batchledger.interfaces.cli.command_line import AsJson, MaybeName, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_alert, describe_failures, describe_told
@@ -24,8 +25,8 @@ Visited = TypeVar("Visited")
 class _ListByDefault(TyperGroup):
     """``batchledger alerts orders`` stands for ``batchledger alerts list orders``."""
 
+    @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See the base class."""
         if not args or args[0] not in (*self.commands, "--help"):
             args = ["list", *args]
         return super().parse_args(ctx, args)

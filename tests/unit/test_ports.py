@@ -1,0 +1,52 @@
+"""Whoever inherits from a role fills it: what a class leaves out, it would inherit as a method that does nothing."""
+
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+
+import batchledger.adapters
+import tests.fakes
+from batchledger import ports
+
+ROLES = [each for each in vars(ports).values() if getattr(each, "_is_protocol", False)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def everything() -> None:
+    for package in (batchledger.adapters, tests.fakes):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if ".migrations." not in module.name:
+                import_module(module.name)
+
+
+def find_classes(role: type) -> Iterator[type]:
+    for each in role.__subclasses__():
+        yield from find_classes(each)
+        if not getattr(each, "_is_protocol", False):
+            yield each
+
+
+def find_missing(role: type, class_: type) -> list[str]:
+    members = {name: member for each in role.__mro__ for name, member in vars(each).items() if each in ROLES}
+    return [
+        name
+        for name, member in members.items()
+        if not name.startswith("_") and inspect.getattr_static(class_, name, None) is member
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.__name__)
+def test_every_class_of_a_role_has_all_that_the_role_asks_for(role: type) -> None:
+    missing = {each.__name__: find_missing(role, each) for each in find_classes(role)}
+    assert missing
+    assert not {name: members for name, members in missing.items() if members}
+
+
+def test_negative_control_method_that_a_class_leaves_out_is_found() -> None:
+    class Half(ports.Stager):
+        pass
+
+    assert find_missing(ports.Stager, Half) == ["stage"]
