@@ -8,7 +8,7 @@ import pytest
 from great_expectations import expectations as gxe
 
 from batchledger.adapters.expectations import integrity, judging
-from batchledger.adapters.expectations import ledger_expectations as ledger_checks
+from batchledger.adapters.expectations import ledger as ledger_checks
 from batchledger.adapters.expectations.integrity import IntegrityAuditor
 from batchledger.adapters.expectations.rows import PipelineChecks
 from batchledger.adapters.expectations.statistics import StatisticalChecks

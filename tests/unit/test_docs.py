@@ -17,7 +17,7 @@ import pytest
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from batchledger.adapters.expectations.integrity import IntegrityAuditor
-from batchledger.adapters.expectations.ledger_expectations import judge
+from batchledger.adapters.expectations.ledger import judge
 from batchledger.adapters.expectations.outcomes import explain
 from batchledger.adapters.expectations.requested import build_checks
 from batchledger.adapters.postgres.ledger.audits import StoredAudit

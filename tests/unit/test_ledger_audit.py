@@ -11,8 +11,8 @@ from great_expectations.core import ExpectationSuite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.expectations import ledger_expectations
-from batchledger.adapters.expectations.ledger_expectations import ExpectFactsWithinLimit, build_expectation, judge
+from batchledger.adapters.expectations import ledger as ledger_checks
+from batchledger.adapters.expectations.ledger import ExpectFactsWithinLimit, build_expectation, judge
 from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import TargetCount, TargetCounts
@@ -321,7 +321,7 @@ def test_what_is_beyond_the_limit_fails_and_passes_only_without_its_expectation(
     (clean,) = judge([replace(asked, facts=asked.facts[:1])])
     assert clean.passed
     anything = build_expectation(replace(asked, limit=1e9))
-    monkeypatch.setattr(ledger_expectations, "build_expectation", lambda _: anything)
+    monkeypatch.setattr(ledger_checks, "build_expectation", lambda _: anything)
     (control,) = judge([asked])
     assert control.passed, "the negative control"
 
@@ -349,10 +349,8 @@ def test_result_is_kept_as_great_expectations_serialises_it_and_can_be_loaded_ag
 
 def test_check_that_breaks_in_great_expectations_has_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its facts are gone; the others are judged all the same."""
-    build = ledger_expectations.build_table
-    monkeypatch.setattr(
-        ledger_expectations, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value)
-    )
+    build = ledger_checks.build_table
+    monkeypatch.setattr(ledger_checks, "build_table", lambda asked: build(asked).drop(columns=LedgerCheck.LAG.value))
     broken = Question(LedgerCheck.LAG, "5 unread", (Fact("", 12.0),), 60.0)
     found = audit([broken, Question(LedgerCheck.STUCK, "1 transaction", (Fact("orders[0]", 1.0, "stuck"),))])
     assert outcomes(found) == {LedgerCheck.LAG: Outcome.NOT_RUN, LedgerCheck.STUCK: Outcome.FAILED}

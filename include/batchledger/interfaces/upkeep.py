@@ -53,7 +53,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     is a result.
     """
     # Great Expectations costs seconds that the other commands need not pay.
-    from batchledger.adapters.expectations.ledger_expectations import judge
+    from batchledger.adapters.expectations.ledger import judge
 
     dsn, limits = ledger_dsn(pipeline), AuditLimits()
     platform, alerting = build_platform(pipeline), build_alerting(pipeline)

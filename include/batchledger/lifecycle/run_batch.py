@@ -2,7 +2,7 @@
 
 Each step can be run again at any time, by any process: it loads what the ledger holds and either continues, does
 nothing because the work is done, or is told who fenced it. ``run`` names the execution (an Airflow run, a command
-line) and is what later steps are compared with. Crash points are named here and passed to ``crash``.
+line) and is what later steps are compared with. A call of ``crash`` names a crash point.
 """
 
 import logging

@@ -15,6 +15,11 @@ _TUNED_FOR_BULK_READS = {
     "request.timeout.ms": "15000",
     "default.api.timeout.ms": "25000",
 }
+_LOGIN_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+}
 
 
 def to_spark_options(connection_options: Mapping[str, str], consumer_options: Mapping[str, str]) -> dict[str, str]:
@@ -37,11 +42,9 @@ def to_spark_options(connection_options: Mapping[str, str], consumer_options: Ma
 
 
 def _login_module(options: Mapping[str, str]) -> str:
-    package = "org.apache.kafka.common.security"
-    plain = options["sasl.mechanism"] == "PLAIN"
-    module = f"{package}.plain.PlainLoginModule" if plain else f"{package}.scram.ScramLoginModule"
+    module = _LOGIN_MODULES[options["sasl.mechanism"]]
     user, password = (_quote(options.get(name, "")) for name in ("sasl.username", "sasl.password"))
-    return f"{module} required username={user} password={password};"
+    return f"org.apache.kafka.common.security.{module} required username={user} password={password};"
 
 
 def _quote(text: str) -> str:

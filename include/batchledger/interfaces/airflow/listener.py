@@ -18,7 +18,7 @@ PRELOADED = (
     "batchledger.interfaces.data_docs.pages",
     "batchledger.adapters.expectations.integrity",
     "batchledger.adapters.expectations.rows",
-    "batchledger.adapters.expectations.ledger_expectations",
+    "batchledger.adapters.expectations.ledger",
     "batchledger.adapters.spark.stager",
     "batchledger.adapters.spark.session",
 )

@@ -20,7 +20,7 @@ from typing_extensions import override
 # Great Expectations knows the classes of the statistical checks by type once they are imported.
 from batchledger.adapters.expectations import statistics  # noqa: F401
 from batchledger.adapters.expectations.integrity import ExpectFactToBeZero
-from batchledger.adapters.expectations.ledger_expectations import ExpectFactsWithinLimit
+from batchledger.adapters.expectations.ledger import ExpectFactsWithinLimit
 from batchledger.model.checks import CheckResult, Outcome, Suite
 
 # Earlier versions had a class for each check, under whose types results are stored.
