@@ -56,7 +56,9 @@ def test_no_module_is_longer_than_one_reads_at_once() -> None:
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
 
 
-WRITES = re.compile(r"(?:insert into|update|delete from|truncate) batchledger\.(\w+)")
+WRITES = re.compile(
+    r"(?i)(?:insert into|update|delete from|truncate|truncate table|merge into) (?:only )?batchledger\.(\w+)"
+)
 WRITERS = re.findall(r"(?m)^\| `(ledger|staging|sinks)` \| (.*) \|$", TEXT)
 
 

@@ -193,7 +193,7 @@ def test_batch_of_another_pipeline_is_left_alone(world: World) -> None:
     platform = world.process()
     other = replace(platform, rules=replace(platform.rules, name="other"))
     for decide in (accept, discard):
-        with pytest.raises(UnknownBatchError, match="another pipeline"):
+        with pytest.raises(UnknownBatchError, match=f"pipeline {platform.rules.name} has it"):
             decide(other, batch.batch_id, BY_ANA)
     with pytest.raises(UnknownBatchError):
         plans.retake(other, batch.batch_id, "by-hand", BY_ANA)

@@ -3,7 +3,7 @@
 import pytest
 
 from batchledger.adapters.kafka.spark_options import to_spark_options
-from batchledger.config.kafka_options import check_connection_options
+from batchledger.config.kafka_options import SASL_MECHANISMS, check_connection_options
 from batchledger.model.errors import ConfigurationError
 
 PLAIN = {"bootstrap.servers": "a:9092"}
@@ -36,7 +36,8 @@ def test_consumer_is_tuned_for_bulk_reads_and_a_pipeline_may_tune_it_otherwise()
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "module"), [("PLAIN", "PlainLoginModule"), ("SCRAM-SHA-512", "ScramLoginModule")]
+    ("mechanism", "module"),
+    [(each, "PlainLoginModule" if each == "PLAIN" else "ScramLoginModule") for each in SASL_MECHANISMS],
 )
 def test_password_reaches_spark_in_the_only_login_module_that_fits(mechanism: str, module: str) -> None:
     extra = {

@@ -23,7 +23,6 @@ from batchledger.proof.coverage import (
 
 ORDERS_0 = TopicPartition("orders", 0)
 LONGEST = 24
-Spans = Sequence[tuple[int, int]]
 
 
 def ranges(*spans: tuple[int, int]) -> list[OffsetRange]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,11 +126,15 @@ def test_people_see_each_of_several_before_the_next_is_made(capsys: pytest.Captu
 
 
 def test_only_one_place_chooses_between_text_and_json() -> None:
-    """Elsewhere people are told something more: which services there are, before their pipelines are asked."""
-    files = {path: path.read_text() for path in (ROOT / "include" / "batchledger").rglob("*.py")}
-    assert [(path.name, text.count("if as_json")) for path, text in files.items() if "if as_json" in text] == [
-        ("printing.py", 1)
-    ]
+    """``status`` and ``up`` of a developer's machine tell people something more."""
+    choice = re.compile(r"\bif (?:not )?as_json\b")
+    texts = {path: path.read_text() for path in (ROOT / "include" / "batchledger").rglob("*.py")}
+    found = {"/".join(path.parts[-2:]): choice.findall(text) for path, text in texts.items() if choice.search(text)}
+    assert found == {
+        "cli/printing.py": ["if as_json"],
+        "local/commands.py": ["if not as_json"],
+        "stack/commands.py": ["if not as_json"],
+    }
 
 
 def test_list_of_commands_imports_nothing_that_takes_long() -> None:

@@ -5,9 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger.lifecycle.outcome import Next, choose_next
+from batchledger.lifecycle.outcome import Next, choose_next, find_next
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane
-from batchledger.model.errors import BatchledgerError, FencedError, OutcomeUnknownError
+from batchledger.model.errors import (
+    BatchledgerError,
+    FencedError,
+    OutcomeUnknownError,
+    ServiceUnavailableError,
+    StagingLostError,
+)
+from tests.fakes.world import World
 
 RUN, TWO = "run-1", 2
 FENCED, UNKNOWN = FencedError("fenced"), OutcomeUnknownError("lost")
@@ -37,3 +44,27 @@ def test_publication_that_could_not_know_what_it_has_done(
     error: BatchledgerError, found: Batch, expected: Next
 ) -> None:
     assert choose_next(error, found, Attempt(OURS, TWO, RUN), {BatchState.PUBLISHED}) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (FENCED, ServiceUnavailableError),
+        (UNKNOWN, OutcomeUnknownError),
+        (StagingLostError("gone"), ServiceUnavailableError),
+    ],
+)
+def test_step_that_cannot_ask_the_ledger_is_tried_again(
+    error: BatchledgerError, raised: type[BatchledgerError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S66: it may have been a twin of the step that was faster."""
+    platform = World().process()
+
+    def is_away(*_: object) -> None:
+        raise ServiceUnavailableError("the ledger is away")
+
+    monkeypatch.setattr(type(platform.ledger), "load_batch", is_away)
+    with pytest.raises(raised) as found:
+        find_next(platform, Attempt(OURS, TWO, RUN), error, {BatchState.PUBLISHED})
+    assert type(found.value) is raised
+    assert found.value.retryable

@@ -14,7 +14,6 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy
 
-PARTITION = TopicPartition("orders", 0)
 VALUE_BY_FATE = {"good": b'{"number":1}', "bad": b"{", "skipped": None}
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from batchledger.lifecycle.outcome import Next, find_next
-from batchledger.lifecycle.ownership import is_of
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows
 from batchledger.lifecycle.source_identity import positions_of, require_same_topics
@@ -49,10 +48,10 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
         facts = _gather_facts(platform, attempt, rows)
     except StagingLostError as error:
         # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
-        found = platform.ledger.load_batch(batch.batch_id)
-        if is_of(found, attempt) and found.state is BatchState.PUBLISHED:
+        chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
+        if chosen is Next.TAKE_RESULT:
             return found
-        raise (error if found.attempt == attempt.number else fenced_by(found, attempt)) from error
+        raise (fenced_by(found, attempt) if chosen is Next.LEAVE else error) from error
     _require_staging(attempt, facts)
     checks = platform.make_auditor().judge(facts)
     checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)

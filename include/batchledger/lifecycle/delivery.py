@@ -98,22 +98,17 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         _deliver_rest(platform, attempt, *rest)
 
 
-class _RehearsedError(Exception):
-    """Ends a publication that was to change nothing."""
-
-
 def require_taken(platform: Platform, attempt: Attempt) -> None:
     """Raise what the target says against the rows of a blocked attempt, as ``check_rows`` finds it; changes nothing.
 
     TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
     batch that is too slow for a transaction, is not found.
     """
-    with suppress(_RehearsedError), platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
-        replaced = publication.find_replaced()
+    with platform.ledger.publication(attempt, BatchState.BLOCKED) as publication, publication.rehearsal() as rehearsed:
+        replaced = rehearsed.find_replaced()
         if attempt.batch.takes_over(replaced):
-            publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
-        check_rows(platform.sink, publication)
-        raise _RehearsedError
+            rehearsed.take_over(replaced, platform.sink.withdraw(rehearsed, replaced))
+        check_rows(platform.sink, rehearsed)
 
 
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:

@@ -102,8 +102,6 @@ ByRun = CatchUp | Replay | Retake
 AtOnce = Accept | Discard | AcceptLoss | Skip | Rewind | AdoptTarget | Pause | Resume | DropQuarantined
 """What is done as it is asked for."""
 
-Order = ByRun | AtOnce
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -22,8 +22,7 @@ def load_batch(platform: Platform, batch_id: int) -> Batch:
     batch = platform.ledger.load_batch(batch_id)
     if batch.pipeline != platform.rules.name:
         raise UnknownBatchError(
-            f"{platform.rules.name} has no batch {batch_id}: another pipeline has it; nothing was changed. See which "
-            f"one with: batchledger batch {batch_id}.",
+            f"{platform.rules.name} has no batch {batch_id}: pipeline {batch.pipeline} has it; nothing was changed.",
             batch_id=batch_id,
             pipeline=platform.rules.name,
         )

@@ -33,13 +33,15 @@ def publish_rows(sink: Sink, publication: Publication) -> int:
     Raises TargetChangedError, and StagingLostError or AuditOutdatedError if the rows are not those that were audited.
     """
     # Whose the target is comes first: what it says of the rows would be said of somebody else's.
-    if isinstance(sink, CommittingSink):
-        confirm_target(sink, publication)
-        prepared = sink.publish(publication)
+    claim = sink.claim_target(publication.attempt, publication.connection)
+    if claim.identity is None and not isinstance(sink, CommittingSink):
+        # The first publication creates the table.
+        publication.check_target(claim)
     else:
-        publication.check_target(sink.claim_target(publication.attempt, publication.connection))
-        prepared = sink.publish(publication)
-        # The first publication has created the table. What was written to stays what it is until the commit.
+        publication.confirm_target(claim)
+    prepared = sink.publish(publication)
+    if not isinstance(sink, CommittingSink):
+        # What was written to, and it alone, stays what it is until the commit.
         confirm_target(sink, publication)
     _require_audited(publication, prepared.accepted, prepared.dropped)
     return prepared.accepted

@@ -92,8 +92,8 @@ def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
     except BatchledgerError as error:
         # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
         drop_staging(platform, attempt)
-        found = platform.ledger.load_batch(batch_id)
-        if found.attempt != attempt.number:
+        chosen, found = find_next(platform, attempt, error, ())
+        if chosen is Next.LEAVE:
             raise fenced_by(found, attempt) from error
         if isinstance(error, RowsRefusedError):
             # The next attempt would read the same row.

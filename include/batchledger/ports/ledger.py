@@ -304,5 +304,6 @@ class Decisions(Protocol):
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         """Remove for good what quarantine has of the ranges; the balance keeps how many there were.
 
-        The effect names exactly the records that leave.
+        The effect names exactly the records that leave. Raises OutcomePendingError while a batch is committing, which
+        may be publishing them.
         """

@@ -196,13 +196,13 @@ class CommittingSink(ABC):
         Whatever has become of the target since, what was committed is accounted for.
         """
 
-    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:  # noqa: ARG002 -- for sinks that need it
+    @abstractmethod
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
         """See that the sink can be asked for a commit that is about to be announced.
 
         Returns what ``search_commit`` needs to know of this moment (``Batch.announced_ends``), empty if that is
         nothing.
         """
-        return ()
 
     @abstractmethod
     def find_commit(self, attempt: Attempt) -> bool | None:

@@ -41,7 +41,7 @@ _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaErr
 
 @dataclass(frozen=True)
 class KafkaLog(SourceLog):
-    """``options`` are checked librdkafka options (``kafka.client_options``)."""
+    """``options`` are checked librdkafka options (``requests.client_options``)."""
 
     options: Mapping[str, str] = field(repr=False)
 

@@ -48,7 +48,7 @@ PIPELINES_ON_PAGE = 50
 BAR_HEIGHT = 24
 NOTE_CHARACTERS = 240
 EXPIRES_SOON = timedelta(days=1)
-URGENT = [each.row.state for each in IncidentKind if each.row.severity is Severity.CRITICAL]
+URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]
 _PATIENCE_SECONDS = 0.2
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]

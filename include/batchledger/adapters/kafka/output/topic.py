@@ -22,7 +22,7 @@ from batchledger.ports.output import OutputCounts, OutputRecord
 
 @dataclass(frozen=True)
 class KafkaOutputTopic(OutputTopic):
-    """``options`` are checked librdkafka options (``kafka.client_options``).
+    """``options`` are checked librdkafka options (``requests.client_options``).
 
     ``accepts_older_transactions``: the cluster need not have the transactions of KIP-890.
     """

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -63,7 +63,6 @@ _READ_BACK = -1
 class LakeSink(PostgresStaging, CommittingSink, Sink):
     """``has_checks``: checks look at all columns of the rows."""
 
-    is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
     table: LakeTable
     deduplication: Deduplication | None = None
@@ -268,6 +267,11 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
                     [attempt.batch.batch_id],
                 )
         return PreparedRows(rows.held + moved, rows.dropped)
+
+    @override
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+        """Nothing: the table's own snapshots tell."""
+        return ()
 
     @override
     def commit(self, publication: Publication) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -46,7 +46,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     The key of one column is its text, that of several the JSON array of their values.
     """
 
-    is_logged: ClassVar[bool] = True
     dsn: str = field(repr=False)
     topic: OutputTopic
     key: tuple[str, ...] = ()

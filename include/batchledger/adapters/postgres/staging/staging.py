@@ -8,7 +8,7 @@ too, so that the ledger can confirm it.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -47,7 +47,7 @@ from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import Publication, Staging, StagingWriter
+from batchledger.ports import CommittingSink, Publication, Staging, StagingWriter
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
@@ -62,8 +62,6 @@ class PostgresStaging(Staging):
     upsert: Upsert | None = None
     deduplication: Deduplication | None
     sequence: SequenceRule | None
-    is_logged: ClassVar[bool] = False
-    """Whether staged rows outlive a crash of the server: they have to where a sink may have committed them already."""
 
     @property
     def name(self) -> str:
@@ -103,7 +101,8 @@ class PostgresStaging(Staging):
         self.require_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
-            kind = sql.SQL("table" if self.is_logged else "unlogged table")
+            # Rows outlive a crash of the server if a sink may have committed them already.
+            kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             self.require_fit(cursor, attempt, schema.names)
             keep_types(cursor, attempt, self._remembered_keys, schema)
