@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from batchledger.adapters.postgres import database
 from batchledger.model.batch import Attempt, Decision
+from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract.life import apply, store, store_replay, take_replay_to_audited, take_to_audited, take_to_published
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
@@ -138,3 +141,33 @@ def test_live_batch_waits_for_one_replay_however_many_are_in_line(warehouse: Pos
             each.result()
     assert order[0] == live.batch.batch_id
     assert warehouse.prove().findings == ()
+
+
+def make_table_of_nobody(warehouse: PostgresWarehouse) -> None:
+    """Leave a table to which no pipeline has published, and which takes no record twice."""
+    take_to_published(replace(warehouse, pipeline=f"{warehouse.pipeline}_before"), PUBLISHED)
+    orders, new = (sql.Identifier(warehouse.schema, name) for name in ("orders", "new"))
+    statements = (
+        "create table {new} (like {orders} including all)",
+        "alter table {new} add unique (_partition, _offset)",
+        "drop table {orders}",
+        "alter table {new} rename to orders",
+    )
+    with psycopg.connect(warehouse.dsn) as connection:
+        for each in statements:
+            connection.execute(sql.SQL(each).format(orders=orders, new=new))
+
+
+def test_s111_two_first_publications_to_one_table_meet_at_its_name_and_not_at_its_rows(
+    warehouse: PostgresWarehouse,
+) -> None:
+    """Otherwise the table would refuse the second one's rows, as repeated, and the message would be about them."""
+    make_table_of_nobody(warehouse)
+    other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")
+    attempt, late = (take_to_audited(each, PUBLISHED) for each in (warehouse, other))
+    with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(attempt) as publication:
+        apply(warehouse, publication)
+        waiting = pool.submit(_wait_in_publication, other, late)
+        wait_until(lambda: count_kept_waiting(warehouse, publication.connection.info.backend_pid) == 1)
+    with pytest.raises(TargetChangedError, match="belongs to another pipeline"):
+        waiting.result()
