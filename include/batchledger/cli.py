@@ -11,6 +11,7 @@ import shlex
 import sys
 
 import typer
+from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
 from batchledger.interfaces.cli.commands import (
@@ -118,7 +119,12 @@ def _prepare_environment() -> None:
 def _configure_logging() -> None:
     """Show our own events on standard error, not by the root logger: Airflow takes that one when it is imported."""
     handler = RichHandler(
-        console=standard_error, show_path=False, show_level=False, log_time_format="[%X]", markup=False
+        console=standard_error,
+        show_path=False,
+        show_level=False,
+        log_time_format="[%X]",
+        markup=False,
+        highlighter=NullHighlighter(),
     )
     own = logging.getLogger("batchledger")
     own.handlers, own.propagate = [handler], False

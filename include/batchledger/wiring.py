@@ -27,6 +27,7 @@ from batchledger.config.connections import (
     ALERT_TYPES,
     SPARK_TYPES,
     Connection,
+    find_missing_service,
     http_request,
     kafka_options,
     lake_catalog,
@@ -226,7 +227,8 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
         try:
             return survey(build_platform(read_pipeline_file(path)), now)
         except BatchledgerError as error:
-            return PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None)
+            missing = find_missing_service(error)
+            return PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing)
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
         return list(pool.map(look, find_pipeline_files()))

@@ -70,7 +70,8 @@ def test_proof_holds_when_records_were_dropped_before_or_after_a_replay_took_oth
     dropped = [OffsetRange(ORDERS_0, 2, 6)]
     if drops_first:
         assert drop(poisoned, dropped) == 2
-        assert poisoned.prove().findings == ()
+        proved = poisoned.prove()
+        assert (proved.findings, proved.quarantine_dropped) == ((), 2)
     life.publish(poisoned, life.take_replay_to_audited(poisoned, OffsetRange(ORDERS_0, 0, 4)))
     assert poisoned.prove().findings == ()
     if not drops_first:

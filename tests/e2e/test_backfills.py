@@ -144,7 +144,7 @@ def test_backfill_of_a_day_that_retention_has_partly_removed_is_refused_unless_i
     (run,) = (each for each in airflow.list_runs(pipeline.name) if each.kind == "backfill")
     state, tries, error = plan_of(airflow, pipeline, run)
     assert (state, tries) == ("failed", 1)
-    assert f"Kafka has removed 1 offsets that may belong to the window: {pipeline.name}[0] 0..1" in error
+    assert f"Kafka has removed 1 offset that may belong to the window: {pipeline.name}[0] 0..1" in error
     assert (read_target(pipeline), count_replays(pipeline)) == (spoilt, 0)
 
     airflow.end_backfill(refused)

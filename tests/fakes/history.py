@@ -110,4 +110,5 @@ def _published(stored: StoredBatch, index: int, replacements: list[StoredReplace
             sum(each.quarantined for each in mine) + count_offsets(intersect(stored.dropped, [range_])),
             sum(each.duplicates for each in mine),
         ),
+        quarantine_dropped=count_offsets(intersect(stored.dropped, [range_])),
     )

@@ -16,7 +16,7 @@ from great_expectations.render.view import DefaultJinjaPageView
 from batchledger.adapters.expectations.outcomes import explain, explain_exception
 from batchledger.adapters.expectations.requested import build_checks, is_row_level
 from batchledger.config.check_entries import CheckEntry, find_types
-from batchledger.model.checks import OnFailure, Outcome, RequestedCheck, Severity
+from batchledger.model.checks import CheckResult, OnFailure, Outcome, RequestedCheck, Severity, describe_outcomes
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
@@ -148,6 +148,13 @@ def test_check_without_anything_to_judge_has_not_passed(
     check: RequestedCheck, result: Mapping[str, Any], rows: int
 ) -> None:
     assert judged(check, True, result, rows=rows).result.outcome is Outcome.EMPTY
+
+
+def test_check_without_anything_to_judge_does_not_count_as_failed() -> None:
+    passed, empty, failed = (CheckResult("it", each, "") for each in (Outcome.PASSED, Outcome.EMPTY, Outcome.FAILED))
+    assert describe_outcomes([passed, empty, passed, empty]) == "2 of 2 checks passed, 2 had nothing to judge"
+    assert describe_outcomes([passed]) == "1 of 1 check passed"
+    assert describe_outcomes([passed, failed]) == "1 of 2 checks passed"
 
 
 @pytest.mark.parametrize(("success", "outcome"), [(True, Outcome.PASSED), (False, Outcome.FAILED)])

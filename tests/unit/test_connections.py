@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from batchledger.config import connections
-from batchledger.config.connections import load_connection
+from batchledger.config.connections import find_missing_service, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.model.errors import ConnectionMissingError
 from batchledger.wiring import build_platform, choose_stage_step, open_channel
@@ -83,10 +83,11 @@ def test_local_services_are_named_only_for_a_connection_that_they_define(monkeyp
     monkeypatch.setattr("airflow.sdk.BaseHook.get_connection", _know_nothing)
     with pytest.raises(ConnectionMissingError, match="with: batchledger up") as told:
         load_connection("lake")
-    assert told.value.subject == "lake"
+    assert find_missing_service(told.value) == told.value.subject == "lake"
     with pytest.raises(ConnectionMissingError) as told:
         load_connection("elsewhere")
     assert told.value.subject == "elsewhere"
+    assert find_missing_service(told.value) == ""
     assert "batchledger up" not in str(told.value)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -9,18 +10,30 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+from rich.color import ColorSystem
 from rich.console import Console
+from rich.logging import RichHandler
 from rich.text import Text
 
+from batchledger import cli
 from batchledger.adapters.postgres.ledger.history import RangeRecord
-from batchledger.interfaces.cli.display.batches import balance_table, describe_plan, describe_verification
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces import markup
+from batchledger.interfaces.cli.display.batches import (
+    balance_table,
+    checks_table,
+    describe_pipelines,
+    describe_plan,
+    describe_verification,
+)
+from batchledger.interfaces.cli.printing import Shown, show, standard_error
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import DeliveryMode, HeldRange
+from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more
 from batchledger.model.records.rules import SinkMode
-from batchledger.monitoring.health import Threats
+from batchledger.monitoring.health import PipelineHealth, Threats
 from batchledger.planning.batch_size import BatchSize
 from batchledger.planning.live import Plan
 from batchledger.proof.verification import Verification
@@ -95,6 +108,70 @@ def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]
     assert all(
         promise in shown for promise in ("(I1)", "(I2)", "(I7)", "(I8)", "the target holds what the ledger says")
     )
+
+
+@pytest.mark.parametrize(("dropped", "said"), [(0, "0 quarantined."), (1, "0 quarantined, 1 dropped from quarantine.")])
+def test_proof_adds_up_where_records_were_dropped_from_quarantine(
+    capsys: pytest.CaptureFixture[str], dropped: int, said: str
+) -> None:
+    proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 3 - dropped, 0, 0, (), quarantine_dropped=dropped)
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"1 batch, 1 range, 3 offsets, {3 - dropped} rows, {said}" in shown
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=True)
+    assert "dropped" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("outcome", "said"), [(Outcome.NOT_RUN, "could not run"), (Outcome.EMPTY, "nothing to judge")])
+def test_terminal_and_pages_say_of_a_check_the_same(
+    capsys: pytest.CaptureFixture[str], outcome: Outcome, said: str
+) -> None:
+    check = CheckResult("odd", outcome, "because")
+    show(Shown([check], [checks_table("Checks", [check])]), as_json=False)
+    assert f"{said} odd" in " ".join(capsys.readouterr().out.replace("critical, block", "odd").split())
+    assert markup.load_templates(markup.__package__ or "").filters["outcome"](outcome).endswith(f" {said}")
+    show(Shown([check]), as_json=True)
+    assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome.value
+
+
+def test_missing_local_services_are_told_once_however_many_pipelines_miss_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    of_each = [
+        PipelineHealth(name, PipelineState.UNKNOWN, f"{name}.yaml: Airflow knows no", None, missing_service="warehouse")
+        for name in ("flights", "orders")
+    ]
+    show(describe_pipelines(of_each, datetime.now(UTC)), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("see below") == 2
+    assert shown.count("The local services are not running: Airflow knows no connection 'warehouse'.") == 1
+    assert "Start them with: batchledger up." in shown
+    show(describe_pipelines(of_each, datetime.now(UTC)), as_json=True)
+    assert json.loads(capsys.readouterr().out)[0]["detail"] == "flights.yaml: Airflow knows no"
+
+
+def test_numbers_are_not_broken_up_by_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = _find_log_handler(monkeypatch)
+    record = logging.LogRecord("batchledger", logging.INFO, "", 0, "10,000 records", None, None)
+    for console, print_sentence in (
+        (standard_error, lambda: standard_error.print("10,000 records")),
+        (handler.console, lambda: handler.emit(record)),
+    ):
+        monkeypatch.setattr(console, "file", io.StringIO())
+        monkeypatch.setattr(console, "_force_terminal", True)
+        monkeypatch.setattr(console, "_color_system", ColorSystem.STANDARD)
+        print_sentence()
+        assert "10,000 records" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _find_log_handler(monkeypatch: pytest.MonkeyPatch) -> RichHandler:
+    own = logging.getLogger("batchledger")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(own, name, getattr(own, name))
+    cli._configure_logging()
+    (handler,) = own.handlers
+    assert isinstance(handler, RichHandler)
+    return handler
 
 
 def test_scripts_get_one_document_and_people_its_parts_without_those_that_are_none(

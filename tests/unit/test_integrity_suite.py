@@ -115,6 +115,15 @@ FAULTS = {
 }
 
 
+def test_checks_that_set_records_aside_are_named_among_the_causes_of_too_much_quarantine() -> None:
+    facts, _ = FAULTS[IntegrityCheck.QUARANTINE_WITHIN_LIMIT]
+    results = {each.name: each.detail for each in IntegrityAuditor().judge(replace(facts, set_aside=7))}
+    said = (
+        "Checks with on_failure: quarantine set 7 of them aside. Correct these checks, source.schema, or the producer"
+    )
+    assert said in results[IntegrityCheck.QUARANTINE_WITHIN_LIMIT]
+
+
 def test_clean_batch_passes_every_check() -> None:
     results = IntegrityAuditor().judge(CLEAN)
     assert [each.outcome for each in results] == [Outcome.PASSED] * len(results)

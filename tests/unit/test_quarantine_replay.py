@@ -159,12 +159,14 @@ def test_dropped_records_are_gone_and_the_proof_knows_that_it_was_on_purpose(wor
     assert count_dropped(dropped) == 2
     assert drop_quarantined(world.process(), [OffsetRange(ORDERS_0, 0, 4)], ANA) == Decided(None, is_new=False)
     assert quarantined(world) == [7]
+    assert prove(world.sink, PIPELINE).quarantine_dropped == 2
     assert_proved(world)
     everything = Replay((OffsetRange(ORDERS_0, 0, 10),))
     batch = plans.plan_replay(world.process(), everything, "again", ANA, "again")
     assert batch is not None
     run_batch.take_through(world.process(), batch.batch_id, "again")
     assert quarantined(world) == list(POISON)
+    assert prove(world.sink, PIPELINE).quarantine_dropped == 0
     assert_proved(world)
 
 

@@ -10,7 +10,7 @@ from batchledger.model.batch import Attempt, Batch, BatchState, Lane, Target
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
-FLIGHTS_3 = TopicPartition("flights", 3)
+FLIGHTS_3, FLIGHTS_4 = TopicPartition("flights", 3), TopicPartition("flights", 4)
 BATCH = Batch(
     17,
     "flights",
@@ -40,6 +40,10 @@ BEFORE = Target("public.flights", "16412")
         (
             refusals.closed(BATCH, "run-3"),
             "batch 17 of flights cannot be attempted again: attempt 2 of run run-2 has it published.",
+        ),
+        (
+            refusals.published_already(replace(BATCH, ranges=(*BATCH.ranges, OffsetRange(FLIGHTS_4, 0, 5)))),
+            'batchledger replay flights --range "flights[3] 1200..1500" --range "flights[4] 0..5" --reason WHY',
         ),
         (
             refusals.position_conflict(BATCH, {FLIGHTS_3: 1300}),

@@ -11,6 +11,7 @@ from batchledger.adapters.postgres.ledger.history import (
     BatchSummary,
     QuarantineLine,
     QuarantineList,
+    RangeRecord,
     ReplacementRecord,
 )
 from batchledger.interfaces.cli.commands.quarantine import describe_quarantine
@@ -19,7 +20,7 @@ from batchledger.interfaces.cli.display.batches import describe_batch, describe_
 from batchledger.interfaces.cli.printing import show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
-from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane
+from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane, RecordOrigin
 from batchledger.model.checks import CheckResult, Outcome
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
@@ -87,6 +88,21 @@ def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
     assert json.loads(capsys.readouterr().out)["dry_run"].items() <= said.items()
     show(describe_batch(HISTORY), as_json=True)
     assert json.loads(capsys.readouterr().out)["dry_run"] is None
+
+
+@pytest.mark.parametrize(("added", "stay", "said"), [(3, 1, "would differ: 3 added"), (0, 4, "No row would be added")])
+def test_dry_run_of_quarantine_says_how_many_records_would_leave_it(
+    narrow: None, capsys: pytest.CaptureFixture[str], added: int, stay: int, said: str
+) -> None:
+    batch = replace(BATCH, origin=RecordOrigin.QUARANTINE)
+    balance = RangeRecord("orders", 0, 4, 8, added, 0, stay, 0, 0, 0, 0, 0, 0, 0, 0)
+    found = DryRun(batch, (), (), Comparison(added=added), ())
+    show(describe_dry_run(found, replace(HISTORY, batch=batch, ranges=(balance,))), as_json=False)
+    text = shown(capsys)
+    assert f"{added} of 4 records would be published, {stay} would stay in quarantine." in text
+    assert said in text
+    show(describe_dry_run(replace(found, batch=BATCH), HISTORY), as_json=False)
+    assert "quarantine" not in shown(capsys)
 
 
 def test_replay_shows_what_it_has_replaced(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,8 +264,8 @@ def test_worked_example_of_the_module(caplog: pytest.LogCaptureFixture) -> None:
     assert planned.ranges == (cut(0, 1), cut(3, 6))
     (told,) = planned.notes
     assert told == (
-        "1 records from outside of the window come along, written from 2026-11-21T03:00:00.000+00:00 to "
-        "2026-11-21T03:00:00.000+00:00: they lie between records of the window"
+        "1 record from outside of the window comes along, written from 2026-11-21T03:00:00.000+00:00 to "
+        "2026-11-21T03:00:00.000+00:00: it lies between records of the window"
     )
     with caplog.at_level(logging.WARNING):
         batch = plans.plan_replay(process(world), Replay(hour), "again", ANA, "again")
@@ -306,7 +306,7 @@ def test_records_without_a_timestamp_belong_to_no_window_and_are_counted() -> No
     world = Log(rows_at(1, None, 2, None, None, None), published=6).build()
     planned = look(world, Window(at(0), at(10)))
     assert planned.ranges == (cut(0, 3),)
-    assert any("come along, 1 without a timestamp" in each for each in planned.notes)
+    assert any("comes along, 1 without a timestamp" in each for each in planned.notes)
     assert "up to 4 published records have no timestamp, and belong to no window" in planned.notes
     nothing = look(world, Window(at(20), at(30)))
     assert (nothing.ranges, len(nothing.notes)) == ((), 1)
@@ -352,4 +352,4 @@ def test_dry_run_keeps_what_would_come_along() -> None:
     assert found is not None
     stored = world.database.committed.batches[found.batch.batch_id].dry_run
     assert stored is not None
-    assert "1 records from outside of the window come along" in stored.notes[0]
+    assert "1 record from outside of the window comes along" in stored.notes[0]

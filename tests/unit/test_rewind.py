@@ -337,7 +337,7 @@ def test_rewind_plan_and_run_say_what_a_topic_gets_once_more_before_they_do_it(
         planned = plans.preview(into_topic(world))
         assert "of 6 offsets" in plans.find_once_more(into_topic(world), planned.ranges)
         assert plans.find_once_more(world.process(), planned.ranges) == ""
-        for offsets in ("of 6 offsets", "of 1 offsets", None):
+        for offsets in ("of 6 offsets", "of 1 offset", None):
             run_batch.run_once(into_topic(world), "run")
             assert [each.getMessage().rpartition("produced ")[2] for each in caplog.records] == (
                 [offsets] * bool(offsets)

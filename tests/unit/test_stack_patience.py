@@ -83,12 +83,44 @@ def test_service_that_says_nothing_is_given_up_with_its_last_words(home: Home) -
         local_stack._start(home, silent, lambda *_: None, Event())
 
 
+@pytest.mark.parametrize(
+    ("waited", "error", "said"),
+    [
+        (10, "", "kafka is still starting (10 s)"),
+        (20, "ERROR it", "kafka is still starting (20 s); its log: ERROR it"),
+        (60, "", "kafka is still starting (60 s); its log: a banner"),
+    ],
+)
+def test_log_of_a_start_is_quoted_only_when_it_says_error_or_the_start_takes_long(
+    waited: int, error: str, said: str
+) -> None:
+    patience = StartPatience.begin(60, now=100, heard=0)
+    assert patience.describe("kafka", 100 + waited, error, "a banner") == said
+
+
+@pytest.mark.parametrize(
+    ("line", "is_error"),
+    [
+        ("[2026] ERROR disk is full", True),
+        ("org.apache.kafka.StorageError: no", True),
+        ("WARN slow", False),
+        ("INFO error.threshold=3", False),
+    ],
+)
+def test_last_line_that_says_error_is_found_in_the_log_of_a_service(home: Home, line: str, is_error: bool) -> None:
+    assert processes.find_error(home, "kafka") == ""
+    file = home.log_file("kafka")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{line}\nWARN more\n")
+    assert processes.find_error(home, "kafka") == (f"{line} (log: {file})" if is_error else "")
+
+
 def test_person_sees_what_is_waited_for(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "Console", lambda **_: Console(file=sys.stderr, width=300))
+    monkeypatch.setattr(commands, "standard_error", Console(file=sys.stderr, width=300))
     with commands._show_progress() as progress:
         progress("kafka", "starting")
-        progress("kafka", "kafka has not answered for 70 s; its log: Recovering [3/9]")
+        progress("kafka", "kafka is still starting (70 s); its log: Recovering [3/9]")
         progress("kafka", "ready")
     shown = capfd.readouterr().err
-    assert "kafka has not answered for 70 s; its log: Recovering [3/9]\n" in shown
+    assert "kafka is still starting (70 s); its log: Recovering [3/9]\n" in shown
     assert "ready kafka" in shown

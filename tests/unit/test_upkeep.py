@@ -101,7 +101,7 @@ def test_audit_task_fails_for_good_where_a_check_has_not_passed(audits: dict[str
     audits["orders"] = audit_with(LedgerCheck.TARGET, Outcome.PASSED)
     tasks.audit_ledger("orders")
     audits["orders"] = audit_with(LedgerCheck.TARGET, Outcome.NOT_RUN)
-    with pytest.raises(AirflowFailException, match="orders: 1 of 1 checks not passed"):
+    with pytest.raises(AirflowFailException, match="orders: 1 of 1 check not passed"):
         tasks.audit_ledger("orders")
 
 

@@ -55,6 +55,14 @@ def test_s38_accepted_loss_is_told_by_every_proof_ever_after() -> None:
     assert (history.verify().holds, history.verify().accepted_loss) == (True, 5)
 
 
+@pytest.mark.parametrize(("replaced", "dropped"), [((), 2), ((OffsetRange(FIRST, 10, 14),), 1)], ids=["held", "again"])
+def test_records_dropped_from_quarantine_are_counted_until_their_offsets_are_published_again(
+    replaced: tuple[OffsetRange, ...], dropped: int
+) -> None:
+    second = replace(GOOD.published[1], quarantine_dropped=2, replaced=replaced)
+    assert replace(GOOD, published=(GOOD.published[0], second)).verify().quarantine_dropped == dropped
+
+
 def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_where_a_replay_brings_records() -> None:
     lost = PublishedRange(
         3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5, replaced=(OffsetRange(FIRST, 18, 20),)

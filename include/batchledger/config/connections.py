@@ -17,7 +17,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from batchledger.config.kafka_options import check_connection_options
-from batchledger.model.errors import ConfigurationError, ConnectionMissingError
+from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
 
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
 """Those that ``batchledger up`` defines, by the names that pipeline files have as their defaults."""
@@ -74,6 +74,12 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
         schema=found.schema,
         extra=found.extra_dejson,
     )
+
+
+def find_missing_service(error: BatchledgerError) -> str:
+    """Return the connection that the error misses, if the local services would define it; else an empty text."""
+    is_missing = isinstance(error, ConnectionMissingError) and error.subject in LOCAL_CONNECTIONS
+    return error.subject or "" if is_missing else ""
 
 
 def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> ConnectionMissingError:

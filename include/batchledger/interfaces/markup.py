@@ -11,17 +11,13 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from batchledger.interfaces.batch_parts import list_steps, sum_balance
-from batchledger.interfaces.wording import escape, summarise_changes
+from batchledger.interfaces.wording import WORDS_BY_OUTCOME, escape, summarise_changes
 from batchledger.model.checks import Outcome
+from batchledger.model.counting import describe_count
 from batchledger.monitoring.health import describe_duration
 
 PAYLOAD_CHARACTERS = 2000
-_OUTCOMES = {
-    Outcome.PASSED: "✔ passed",
-    Outcome.FAILED: "✘ failed",
-    Outcome.NOT_RUN: "⚠ could not run",
-    Outcome.EMPTY: "○ nothing to judge",
-}
+_SIGNS = {Outcome.PASSED: "✔", Outcome.FAILED: "✘", Outcome.NOT_RUN: "⚠", Outcome.EMPTY: "○"}
 
 
 def load_templates(package: str, **names: Any) -> Environment:
@@ -37,10 +33,11 @@ def load_templates(package: str, **names: Any) -> Environment:
         "ago": _ago,
         "balance": sum_balance,
         "changes": summarise_changes,
+        "counted": describe_count,
         "count": lambda value: "" if value is None else f"{value:,}",
         "duration": _duration,
         "moment": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if value else "",
-        "outcome": _OUTCOMES.__getitem__,
+        "outcome": lambda outcome: f"{_SIGNS[outcome]} {WORDS_BY_OUTCOME[outcome]}",
         "payload": _payload,
         "slug": lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-"),
         "steps": list_steps,

@@ -1,11 +1,19 @@
-"""What terminal and page say in the same words: sentences, bytes, and what a decision has changed. Pure."""
+"""What terminal and page say in the same words: sentences, bytes, outcomes, and what a decision has changed. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from batchledger.model.batch import DecisionRecord
+from batchledger.model.checks import Outcome
 
 CHANGES_SHOWN = 4
+
+WORDS_BY_OUTCOME = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.NOT_RUN: "could not run",
+    Outcome.EMPTY: "nothing to judge",
+}
 
 
 def as_sentence(text: str) -> str:

@@ -25,7 +25,7 @@ from batchledger.model.balance import (
     find_unexplained,
 )
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane, RecordOrigin
-from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
+from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome, describe_outcomes
 from batchledger.model.errors import FencedError, StagingLostError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import DuplicatePolicy
@@ -84,8 +84,7 @@ def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
         raise blocked(batch, checks)
     if batch.state is BatchState.STAGED:
         raise not_judged(batch, checks)
-    passed = sum(each.passed for each in checks)
-    logger.info("%s attempt %d audited: %d of %d checks passed", batch.label, batch.attempt, passed, len(checks))
+    logger.info("%s attempt %d audited: %s", batch.label, batch.attempt, describe_outcomes(checks))
     for each in checks:
         if each.outcome in (Outcome.FAILED, Outcome.NOT_RUN):
             logger.warning("%s: %s check %s %s: %s", batch.label, each.severity, each.name, each.outcome, each.detail)

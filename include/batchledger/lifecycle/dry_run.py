@@ -15,6 +15,7 @@ from batchledger.lifecycle.platform import Platform, StageStep
 from batchledger.model.balance import Balance, describe_balance
 from batchledger.model.batch import Attempt, Batch, Decision
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, TargetRefusedError
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges
 from batchledger.model.records.comparison import Comparison, DryRunOutcome, ReplacedRows, describe_replaced
@@ -82,7 +83,8 @@ def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str
     No line has a value of a record, unless a target that refuses the rows quotes one.
     """
     ranges = found.batch.ranges
-    yield f"dry run of {count_offsets(ranges):,} offsets in {describe_ranges(ranges)}: nothing was changed"
+    offsets = describe_count(count_offsets(ranges), "offset")
+    yield f"dry run of {offsets} in {describe_ranges(ranges)}: nothing was changed"
     for each in balances:
         yield describe_balance(each)
     if not summarise_dry_run(found).repeats:

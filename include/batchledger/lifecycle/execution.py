@@ -18,6 +18,7 @@ from batchledger.lifecycle.orders import (
 from batchledger.lifecycle.ownership import load_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Decided, Decision, Lane
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import count_offsets
 from batchledger.model.refusals import never_published
 from batchledger.planning.rewind import Rewind
@@ -72,20 +73,21 @@ def _retake(platform: Platform, order: Retake, decision: Decision) -> Decided:
 def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
     """Say in a sentence what an order about a batch comes to."""
     batch = load_batch(platform, order.batch_id)
-    offsets = count_offsets(batch.ranges)
+    offsets = describe_count(count_offsets(batch.ranges), "offset")
     match order:
         case Accept():
             rows = sum(each.accepted for each in platform.decisions.load_balances(batch.batch_id))
-            moves = f", and the position moves past {offsets:,} offsets" if batch.lane is Lane.LIVE else ""
+            moves = f", and the position moves past {offsets}" if batch.lane is Lane.LIVE else ""
             failed = ", ".join(each.name for each in platform.ledger.load_checks(batch.batch_id) if each.blocks)
             told = f" Checks that have failed: {failed}." if failed else ""
-            return f"{rows:,} rows become visible{_where(platform)}{moves}.{told}"
+            visible = describe_count(rows, "row becomes visible", "rows become visible")
+            return f"{visible}{_where(platform)}{moves}.{told}"
         case Discard() if batch.lane is Lane.LIVE:
-            return f"Nothing of it becomes visible; the next run plans its {offsets:,} offsets again."
+            return f"Nothing of it becomes visible; the next run plans its {offsets} again."
         case Discard():
             return "Nothing of it becomes visible; the target stays as it is."
         case Retake():
-            return f"A run reads its {offsets:,} offsets again, and publishes them if no check fails."
+            return f"A run reads its {offsets} again, and publishes them if no check fails."
 
 
 def _where(platform: Platform) -> str:

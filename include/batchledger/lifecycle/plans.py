@@ -12,6 +12,7 @@ from batchledger.lifecycle.at_work import require_left
 from batchledger.lifecycle.ownership import drop_discarded, is_published_by, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError, PositionConflictError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, split_ranges
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more, describe_replaced
@@ -231,7 +232,7 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = store_replay(platform, planned, run, decision, key)
-    offsets = f"{count_offsets(batch.ranges):,} offsets in {describe_ranges(batch.ranges)}"
+    offsets = f"{describe_count(count_offsets(batch.ranges), 'offset')} in {describe_ranges(batch.ranges)}"
     logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
     if platform.rules.mode.can_replace:
         logger.info("%s would replace %s", batch.label, describe_replaced(find_replaced_rows(platform, batch.ranges)))
@@ -318,9 +319,9 @@ def _require_within(batch: Batch, max_records: int | None) -> None:
     offsets = count_offsets(batch.ranges)
     if max_records is not None and offsets > max_records:
         raise DecisionRefusedError(
-            f"{batch.label} is open with {offsets:,} offsets, and {max_records:,} were asked for (max_records). What "
-            "it takes was stored before and never changes; nothing was changed. Let it finish, or take it again: "
-            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. Then ask again.",
+            f"{batch.label} is open with {describe_count(offsets, 'offset')}, and {max_records:,} were asked for "
+            "(max_records). What it takes was stored before and never changes; nothing was changed. Let it finish, "
+            f"or take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}. Then ask again.",
             batch_id=batch.batch_id,
         )
 

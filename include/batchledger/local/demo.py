@@ -21,6 +21,8 @@ from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.home import Home, Ports
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Lane
+from batchledger.model.checks import describe_outcomes
+from batchledger.model.counting import describe_count
 from batchledger.wiring import build_platform, ledger_dsn
 
 PARTITIONS = 4
@@ -38,7 +40,9 @@ def run_demo(pipeline: PipelineConfig, console: Console) -> int:
     home = Home.of_project()
     account = AirflowAccount(airflow_url(Ports.choose(home)), ADMIN, home.airflow_password_file)
     fed = produce_samples(pipeline, SampleOrder(partitions=PARTITIONS), console)
-    console.print(f"Topic {fed.topic} held {fed.already_there:,} records; {fed.gained:,} were added.", highlight=False)
+    held = describe_count(fed.already_there, "record")
+    added = describe_count(fed.gained, "was", "were")
+    console.print(f"Topic {fed.topic} held {held}; {added} added.", highlight=False)
     with open_airflow(account) as airflow:
         with console.status(f"waiting until Airflow has parsed the DAG {pipeline.name}"):
             for dag_id in (pipeline.name, DATA_DOCS):
@@ -105,7 +109,7 @@ def _show_outcome(pipeline: PipelineConfig, account: AirflowAccount, console: Co
     checks = [check for history in published for check in history.checks]
     console.print(batches_table(pipeline.name, batches), highlight=False)
     console.print(balance_table(add_up_ranges(published)), highlight=False)
-    console.print(f"Checks: {sum(check.passed for check in checks)} of {len(checks)} passed.", highlight=False)
+    console.print(f"{describe_outcomes(checks)}.", highlight=False)
     console.print(f"Target: {pipeline.sink.target}", highlight=False, soft_wrap=True)
     console.print(f"Airflow: {account.url}/dags/{pipeline.name}", highlight=False, soft_wrap=True)
     console.print(f"Login: {account.user}, password in {account.password_file}", highlight=False, soft_wrap=True)

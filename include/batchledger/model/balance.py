@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_covered, find_gaps, merge_ranges
 from batchledger.model.records.times import RecordTimes
@@ -272,7 +273,7 @@ def describe_balance(balance: Balance) -> str:
     counts = {name: getattr(balance, name) for name in lines}
     counts["unexplained"] = balance.unexplained
     told = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    return f"{balance.range}: {len(balance.range):,} offsets = {' + '.join(told)}"
+    return f"{balance.range}: {describe_count(len(balance.range), 'offset')} = {' + '.join(told)}"
 
 
 def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) -> Balance:

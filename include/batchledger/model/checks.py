@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
 # The name of the check by which a target refuses the rows of a batch that is about to be published.
@@ -281,6 +282,17 @@ def list_failed(judged: Sequence[JudgedCheck]) -> tuple[FailedRecord, ...]:
             for offset in range(range_.start, range_.until):
                 names.setdefault((range_.partition, offset), []).append(each.result.name)
     return tuple(FailedRecord(*place, tuple(checks)) for place, checks in sorted(names.items()))
+
+
+def describe_outcomes(checks: Sequence[CheckResult]) -> str:
+    """Say how many checks have passed of those that had something to judge, and how many had nothing.
+
+    Example: ``5 of 5 checks passed, 2 had nothing to judge``.
+    """
+    empty = sum(each.outcome is Outcome.EMPTY for each in checks)
+    judged = describe_count(len(checks) - empty, "check")
+    aside = f", {empty:,} had nothing to judge" if empty else ""
+    return f"{sum(each.passed for each in checks):,} of {judged} passed{aside}"
 
 
 def find_unjudged(checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:

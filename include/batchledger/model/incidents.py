@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from batchledger.model.checks import Severity
+from batchledger.model.counting import describe_count
 from batchledger.model.findings import IncidentKind
 
 Key = tuple[str, str, str]
@@ -240,7 +241,7 @@ def describe_failing_channels(
 
 
 def _tell_failure(failure: ChannelFailure) -> tuple[str, ...]:
-    waiting = f"{failure.unsent} waiting, tried up to {failure.tries} times: {failure.error}"
+    waiting = f"{failure.unsent:,} waiting, tried up to {describe_count(failure.tries, 'time')}: {failure.error}"
     if failure.last_sent_at is None:
         return waiting, "it has never delivered anything of this pipeline"
     return waiting, f"the last one that arrived was sent at {failure.last_sent_at:%Y-%m-%d %H:%M} UTC"

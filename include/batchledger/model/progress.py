@@ -9,6 +9,8 @@ from math import ceil
 
 from typing_extensions import override
 
+from batchledger.model.counting import describe_count
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -72,9 +74,9 @@ class Progress:
         return ", ".join(self._describe())
 
     def _describe(self) -> Iterator[str]:
-        yield f"{self.read_records:,} of {self.planned_records:,} records read ({self.percent}%)"
+        yield f"{self.read_records:,} of {describe_count(self.planned_records, 'record')} read ({self.percent}%)"
         if self.rows:
-            yield f"{self.rows:,} rows being written"
+            yield f"{describe_count(self.rows, 'row')} being written"
         if self.rate is not None:
             yield f"{round_rate(self.rate)} a second"
         if self.seconds_left:

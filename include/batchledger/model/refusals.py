@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from batchledger.model.batch import Attempt, Batch, BatchState, DecisionRecord, Lane, Target
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, find_unjudged
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import (
     AtWorkError,
     BatchBlockedError,
@@ -129,9 +130,10 @@ def still_held(batch: Batch) -> DecisionRefusedError:
 
 def published_already(batch: Batch) -> DecisionRefusedError:
     """Say that nothing is left to decide about a batch."""
+    ranges = " ".join(f'--range "{each}"' for each in batch.ranges)
     return DecisionRefusedError(
         f"{batch.label} is published, by attempt {batch.attempt} of run {batch.attempt_run}: nothing is left to "
-        f"decide. To publish its offsets again: batchledger replay {batch.pipeline}.",
+        f"decide. To publish its offsets again: batchledger replay {batch.pipeline} {ranges} --reason WHY",
         batch_id=batch.batch_id,
     )
 
@@ -213,8 +215,9 @@ def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     failed = [check for check in checks if check.blocks]
     # The log has just said that all checks have passed.
     refused = "Its rows may be published, but the target refuses them. " if is_refused_by_target(checks) else ""
+    offsets = describe_count(count_offsets(batch.ranges), "offset")
     return BatchBlockedError(
-        f"{batch.label} is blocked: the position stays before its {count_offsets(batch.ranges)} offsets. {refused}"
+        f"{batch.label} is blocked: the position stays before its {offsets}. {refused}"
         f"Failed: {_name_all(failed)}. See it with: batchledger batch {batch.batch_id}. {ways_out(batch, checks)}",
         batch_id=batch.batch_id,
         failed=tuple(each.name for each in failed),

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import BatchState
+from batchledger.model.counting import describe_count
 from batchledger.model.findings import LedgerCheck, PipelineState, Place, list_kinds
 from batchledger.model.housekeeping import StagingTable
 from batchledger.model.incidents import Condition, Findings
@@ -21,7 +22,8 @@ _SHARED = tuple(each for each in LedgerCheck if each.row.kind not in list_kinds(
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
     """Ask what the proof of the history has found; since when it has looked is part of every answer."""
-    size = f"{verification.batches:,} batches, {verification.offsets:,} offsets, {verification.rows:,} rows"
+    counts = ((verification.batches, "batch", "batches"), (verification.offsets, "offset"), (verification.rows, "row"))
+    size = ", ".join(describe_count(*each) for each in counts)
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
     clean = (Fact(scope, 0),) if verification.batches else ()
     for check in _PROOFS:
@@ -49,7 +51,7 @@ def ask_open_batches(batches: Sequence[OpenBatch], now: datetime, limits: AuditL
     working = [each for each in batches if each.state is not BatchState.BLOCKED]
     return Question(
         LedgerCheck.STALE_ATTEMPT,
-        f"{len(working)} batches at work",
+        f"{describe_count(len(working), 'batch', 'batches')} at work",
         tuple(_stale_fact(each, now) for each in working),
         limits.stale_after.total_seconds(),
     )

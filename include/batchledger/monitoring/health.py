@@ -19,6 +19,7 @@ from batchledger.model.batch import (
     Position,
     StepFailure,
 )
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError, LossError, TopicChangedError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
@@ -86,7 +87,8 @@ class Book:
 class PipelineHealth:
     """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None if they could not be read.
 
-    ``quarantine`` is what it has there, in any state; nothing if the ledger could not be asked.
+    ``quarantine`` is what it has there, in any state; nothing if the ledger could not be asked. ``missing_service`` is
+    a connection that the local services would define, and nobody does.
     """
 
     pipeline: str
@@ -94,6 +96,7 @@ class PipelineHealth:
     detail: str
     threats: Threats | None
     quarantine: QuarantineContent = NOTHING
+    missing_service: str = ""
 
 
 def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Position], now: datetime) -> Threats:
@@ -276,7 +279,9 @@ def _find_transaction(health: PartitionHealth, position: Position | None, now: d
 def describe_transaction(each: OpenTransaction, now: datetime) -> str:
     """Return what a transaction holds back, and how to end it when it is stuck."""
     age = f", for {describe_duration(now - each.since)} at least" if each.since else ""
-    held_back = f"{each.partition}: an open transaction holds back {each.held_back_records:,} offsets{age}"
+    held_back = (
+        f"{each.partition}: an open transaction holds back {describe_count(each.held_back_records, 'offset')}{age}"
+    )
     if not each.is_stuck:
         return held_back
     return (

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from batchledger.model.counting import describe_count
+
 PACES_CONSIDERED = 20
 """How many of the newest batches are looked at; with ``_FADING`` the oldest of them hardly count."""
 
@@ -78,7 +80,8 @@ class BatchSize:
 
     @override
     def __str__(self) -> str:
-        return f"up to {self.records:,} records for a target of {self.target_seconds:g} s: {self.reason}"
+        most = describe_count(self.records, "record")
+        return f"up to {most} for a target of {self.target_seconds:g} s: {self.reason}"
 
 
 def choose_size(paces: Sequence[Pace], target_seconds: float, min_records: int, max_records: int) -> BatchSize:

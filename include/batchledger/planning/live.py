@@ -19,6 +19,7 @@ from batchledger.model.batch import (
     RecordOrigin,
     TopicIdentity,
 )
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import LossError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.planning.batch_size import BatchSize
@@ -141,8 +142,9 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     lost = find_losses(positions, log)
     if lost:
         named = " ".join(f'"{each}"' for each in lost)
+        offsets = describe_count(count_offsets(lost), "offset was", "offsets were")
         raise LossError(
-            f"{count_offsets(lost)} offsets were removed from Kafka before they were read: {describe_ranges(lost)}. "
+            f"{offsets} removed from Kafka before they were read: {describe_ranges(lost)}. "
             "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
             f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
             "name and table.",
@@ -210,8 +212,9 @@ def describe_idle(planned: Plan, limits: Limits) -> str:
     """Say why a live plan has no range, and what waits nevertheless."""
     reason = "every readable record is published"
     if planned.lag_left_records:
+        waiting = describe_count(planned.lag_left_records, "record waits", "records wait")
         reason = (
-            f"{planned.lag_left_records:,} records wait: limits.min_records is {limits.min_records:,}, and "
+            f"{waiting}: limits.min_records is {limits.min_records:,}, and "
             f"limits.max_delay, {limits.max_delay_seconds:g} s, has not passed since the last batch. To take them now, "
             "trigger a run in Airflow"
         )

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing_extensions import override
 
 from batchledger.model.batch import Batch, DeliveryMode, Lane, LogState, Position, QuarantinedRecord, RecordOrigin
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import ExpiredError, ReplayRefusedError
 from batchledger.model.offsets import (
     OffsetRange,
@@ -180,9 +181,10 @@ def plan_ranges(
     offsets that it asks for are gone, unless it allows for that.
     """
     if resolved.expired and not replay.allow_expired:
+        expired = describe_count(count_offsets(resolved.expired), "offset")
         how = "that may belong to the window" if isinstance(replay.what, Window) else "of these"
         raise ExpiredError(
-            f"replay of {replay} for {pipeline} refused: Kafka has removed {count_offsets(resolved.expired):,} offsets "
+            f"replay of {replay} for {pipeline} refused: Kafka has removed {expired} "
             f"{how}: {describe_ranges(resolved.expired)}.{_describe_empty(resolved)} Nothing was changed. To publish "
             "again what is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the "
             "form).",

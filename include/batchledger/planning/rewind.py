@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from batchledger.model.batch import DecisionKind, LogState, Position
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError, ExpiredError, PositionConflictError
 from batchledger.model.offsets import (
     OffsetRange,
@@ -105,10 +106,10 @@ def check_truncation(
     if unread:
         topics = ", ".join(sorted({each.partition.topic for each in unread}))
         raise DecisionRefusedError(
-            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(unread):,} offsets of "
-            f"{topics}, which {pipeline} does not read any more: {describe_ranges(unread)}. Nothing was changed. Leave "
-            "--truncate out: rows are then replaced as they are read again. To read these again as well, name their "
-            "topic in source.topics.",
+            f"--truncate refused: the table of {pipeline} holds the records of "
+            f"{describe_count(count_offsets(unread), 'offset')} of {topics}, which {pipeline} does not read any more: "
+            f"{describe_ranges(unread)}. Nothing was changed. Leave --truncate out: rows are then replaced "
+            "as they are read again. To read these again as well, name their topic in source.topics.",
             ranges=tuple(unread),
         )
     starts = {each: state.log_start for each, state in log.log_by_partition.items()}
@@ -116,16 +117,18 @@ def check_truncation(
     kept = intersect(held, before)
     if kept:
         raise DecisionRefusedError(
-            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(kept):,} offsets that "
-            f"lie before what is read again: {describe_ranges(kept)}. Nothing was changed. Rewind to earliest, or "
+            f"--truncate refused: the table of {pipeline} holds the records of "
+            f"{describe_count(count_offsets(kept), 'offset')} that lie before what is read again: "
+            f"{describe_ranges(kept)}. Nothing was changed. Rewind to earliest, or "
             "leave --truncate out: rows are then replaced as they are read again.",
             ranges=tuple(kept),
         )
     gone = intersect(held, [OffsetRange(each, 0, starts.get(each, offset)) for each, offset in offsets.items()])
     if gone and not rewind.allow_expired:
         raise ExpiredError(
-            f"--truncate refused: the table of {pipeline} holds the records of {count_offsets(gone):,} offsets that "
-            f"Kafka has removed: {describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
+            f"--truncate refused: the table of {pipeline} holds the records of "
+            f"{describe_count(count_offsets(gone), 'offset')} that Kafka has removed: "
+            f"{describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
             "--truncate out to keep these rows, or give them up for good: --allow-expired.",
             ranges=tuple(gone),
         )

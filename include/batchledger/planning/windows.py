@@ -22,6 +22,7 @@ from functools import reduce
 from itertools import groupby
 
 from batchledger.model.batch import LogState
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import ReplayRefusedError
 from batchledger.model.offsets import (
     OffsetRange,
@@ -160,7 +161,9 @@ def _tell_along(searched: Sequence[Searched]) -> list[str]:
     if times.untimed:
         told.append(f"{times.untimed:,} without a timestamp")
     when = " and ".join(told)
-    return [f"{along:,} records from outside of the window come along, {when}: they lie between records of the window"]
+    come = describe_count(along, "record from outside of the window comes", "records from outside of the window come")
+    lie = "it lies" if along == 1 else "they lie"
+    return [f"{come} along, {when}: {lie} between records of the window"]
 
 
 def _tell_unpublished(ranges: Sequence[OffsetRange]) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Lane, Position
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, describe_ranges, find_gaps, find_overlaps
 from batchledger.model.records.rules import SinkMode
 
@@ -31,7 +32,8 @@ class PublishedRange:
 
     ``has_rows`` is whether the rows of its batch were committed at all, and with them the list of its ``duplicates``.
     ``replaced`` are the offsets that later batches hold by now, with what these have removed of this one's rows, lines
-    of quarantine and listed duplicates. Ranges of replays are in no epoch: they never moved the position.
+    of quarantine and listed duplicates; among these lines are the ``quarantine_dropped``, which were removed without
+    being published again. Ranges of replays are in no epoch: they never moved the position.
     """
 
     batch_id: int
@@ -46,6 +48,7 @@ class PublishedRange:
     epoch: int = 0
     replaced: tuple[OffsetRange, ...] = ()
     removed: Removed = Removed()
+    quarantine_dropped: int = 0
 
     @property
     def held(self) -> list[OffsetRange]:
@@ -55,7 +58,15 @@ class PublishedRange:
     @property
     def accepted_loss_left(self) -> int:
         """At most how much of what a person gave up nobody has published since."""
-        return min(self.accepted_loss, sum(map(len, self.held)))
+        return self._at_most_held(self.accepted_loss)
+
+    @property
+    def quarantine_dropped_left(self) -> int:
+        """At most how many records were dropped from quarantine that nobody has published again since."""
+        return self._at_most_held(self.quarantine_dropped)
+
+    def _at_most_held(self, offsets: int) -> int:
+        return min(offsets, sum(map(len, self.held)))
 
     @property
     def left(self) -> "Removed":
@@ -100,7 +111,8 @@ class Verification:
     """The outcome of one proof: how much was looked at, what a person gave up (``accepted_loss``), and every finding.
 
     ``offsets`` counts what is published now, each offset once however often it was published; ``taken_over`` counts
-    the offsets that an earlier batch had published, once for each time.
+    the offsets that an earlier batch had published, once for each time; ``quarantine_dropped`` counts the records that
+    were removed from quarantine on purpose.
 
     With ``mode`` upsert the proof does not show that no row is missing: the target holds only the newest state of each
     key, so a lost row looks like one that was replaced or deleted. The same holds for batches up to
@@ -124,6 +136,7 @@ class Verification:
     accepted: int = 0
     newest_accepted: int = 0
     newest_found: int = 0
+    quarantine_dropped: int = 0
 
     @property
     def holds(self) -> bool:
@@ -148,7 +161,8 @@ class Verification:
                     "told from one that was replaced or deleted"
                 )
             case SinkMode.PRODUCE if self.taken_over:
-                again = f"{self.taken_over:,} offsets were published again, and what was produced of them before stays"
+                again = describe_count(self.taken_over, "offset was", "offsets were")
+                again += " published again, and what was produced before stays"
                 return f"the topic holds what the ledger says; {again}"
             case SinkMode.PRODUCE:
                 return "the topic holds what the ledger says"
@@ -171,7 +185,7 @@ def check_target(
     for key, count in target.by_batch.items():
         batch_id, partition = key
         if key not in claims and batch_id not in history.visible_early:
-            detail = f"{count.rows} rows that no published batch accounts for"
+            detail = f"{describe_count(count.rows, 'row')} that no published batch accounts for"
             found[key] = (Finding("target", f"batch {batch_id}, {partition}", detail),)
     return {key: findings for key, findings in found.items() if findings}
 
@@ -212,6 +226,7 @@ def conclude(
         accepted=sum(each.left.rows for each in claims.values()),
         newest_accepted=max((key[0] for key, each in claims.items() if each.left.rows), default=0),
         newest_found=max((key[0] for key in claims if key in target.by_batch), default=0),
+        quarantine_dropped=sum(each.quarantine_dropped_left for each in history.ranges),
     )
 
 
@@ -280,7 +295,8 @@ def _check_held_once(published: Sequence[PublishedRange], present: Sequence[Offs
 def _check_balances(published: Sequence[PublishedRange]) -> Iterator[Finding]:
     for each in published:
         if each.unexplained:
-            yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {each.unexplained} offsets unexplained")
+            left = describe_count(each.unexplained, "offset")
+            yield Finding("I7", str(each.range), f"batch {each.batch_id} leaves {left} unexplained")
 
 
 def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, may_lack: bool) -> Iterator[Finding]:
@@ -291,7 +307,9 @@ def _check_claim(key: TargetKey, claim: _Claim, found: TargetCount, may_lack: bo
         yield Finding("I3", where, f"{lost}, or are being written right now")
         return
     if found.rows > expected or (found.rows < expected and not may_lack):
-        yield Finding("target", where, f"the ledger accepted {expected} rows, the target holds {found.rows}")
+        yield Finding(
+            "target", where, f"the ledger accepted {describe_count(expected, 'row')}, the target holds {found.rows:,}"
+        )
     if found.distinct_offsets != found.rows:
         yield Finding("target", where, f"rows that repeat an offset: {found.rows - found.distinct_offsets}")
     if found.repeated_keys:
@@ -310,10 +328,11 @@ def _check_quarantine(claims: Mapping[TargetKey, _Claim], quarantined: Mapping[T
     for key, claim in claims.items():
         found = quarantined.get(key, 0)
         if found != claim.left.quarantined:
+            records = describe_count(claim.left.quarantined, "record")
             yield Finding(
                 "quarantine",
                 f"batch {key[0]}, {claim.where or key[1]}",
-                f"the ledger accounted for {claim.left.quarantined} records, quarantine holds {found}",
+                f"the ledger accounted for {records}, quarantine holds {found:,}",
             )
 
 

@@ -200,7 +200,16 @@ def _annotate_quarantine(check: CheckResult, facts: AttemptFacts, limit: Quarant
     share = facts.quarantined / facts.records
     kinds = {each.error: each.records for each in facts.quarantine.most_frequent}
     return check.with_observed(kinds=facts.quarantine.kinds, most_frequent=kinds).with_note(
-        f"{share:.1%} of {facts.records:,}, while quarantine.max_share is {limit.max_share:g}. Correct source.schema, "
-        "or the producer; if so many are to be expected, raise that share. Kinds of error: "
-        f"{facts.quarantine.kinds:,}"
+        f"{share:.1%} of {facts.records:,}, while quarantine.max_share is {limit.max_share:g}. {_advise(facts)}; "
+        f"if so many are to be expected, raise that share. Kinds of error: {facts.quarantine.kinds:,}"
+    )
+
+
+def _advise(facts: AttemptFacts) -> str:
+    """Say what may be wrong where too much would be quarantined."""
+    if not facts.set_aside:
+        return "Correct source.schema, or the producer"
+    return (
+        f"Checks with on_failure: quarantine set {facts.set_aside:,} of them aside. Correct these checks, "
+        "source.schema, or the producer"
     )

@@ -17,8 +17,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from typing_extensions import override
 
 from batchledger.interfaces.trigger_form import RunFacts, read_request
+from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import Lane
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 
 if TYPE_CHECKING:
@@ -107,10 +109,12 @@ def audit_ledger(name: str, newest: int | None = None) -> None:
     for line in audit.coverage.describe_unproved():
         logger.info("not proved: %s", line)
     for check in audit.checks:
-        logger.info("%s %s: %s", check.outcome, check.name, check.detail)
+        logger.info("%s %s: %s", WORDS_BY_OUTCOME[check.outcome], check.name, check.detail)
     if audit.failed:
         found = "; ".join(f"{each.name}: {each.detail}" for each in audit.failed)
-        raise AirflowFailException(f"{name}: {len(audit.failed)} of {len(audit.checks)} checks not passed. {found}")
+        raise AirflowFailException(
+            f"{name}: {len(audit.failed)} of {describe_count(len(audit.checks), 'check')} not passed. {found}"
+        )
 
 
 def keep_house() -> None:
@@ -179,7 +183,9 @@ class CatchUpOperator(TriggerDagRunOperator):
         if left == 0:
             raise AirflowSkipException("the batch took everything that was readable")
         if isinstance(order, CatchUp) and order.max_records is not None:
-            raise AirflowSkipException(f"one batch was asked for; {left} records wait for the next run")
+            raise AirflowSkipException(
+                f"one batch was asked for; {describe_count(left, 'record waits', 'records wait')} for the next run"
+            )
         self.log.info("%d records were left behind; the next run starts now", left)
         super().execute(context)
 

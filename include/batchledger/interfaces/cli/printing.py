@@ -19,8 +19,8 @@ MOST_COLUMNS = 80
 
 Part = str | Text | Table | None
 
-standard_error = Console(stderr=True)
-"""One for all, so that log lines and progress bars do not overwrite each other."""
+standard_error = Console(stderr=True, highlight=False)
+"""One for all, so that log lines and progress bars do not overwrite each other; rich would break up long numbers."""
 
 _NUMBERS = (
     "offsets", "offsets =", "rows", "count", "unread", "seconds", "quarantined", "bytes", "+ unexplained", "before",

@@ -19,6 +19,7 @@ from batchledger.adapters.postgres.ledger.history import BatchHistory, load_batc
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder, write_page
 from batchledger.interfaces.data_docs.index import write_index
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
 from batchledger.wiring import ledger_dsn
 
@@ -107,7 +108,8 @@ def write_docs(
         folder.write_summary(pipeline, summary)
     write_page(folder.index, write_index(folder.list_summaries()))
     built = Built(pipeline, len(outdated), len(batches) - len(outdated), removed, str(folder.history_of(pipeline)))
-    logger.info("%s: %d pages written, %d were current, %d removed", pipeline, built.written, built.current, removed)
+    written = describe_count(built.written, "page")
+    logger.info("%s: %s written, %d current, %d removed", pipeline, written, built.current, removed)
     return built
 
 

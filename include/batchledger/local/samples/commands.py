@@ -8,6 +8,7 @@ import typer
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show, standard_error
 from batchledger.local.samples.guarantee import RECORDS_PER_TRANSACTION, Guarantee, Transactions
+from batchledger.model.counting import describe_count
 
 if TYPE_CHECKING:
     from batchledger.local.samples.samples import Produced
@@ -57,9 +58,12 @@ def describe_produced(produced: "Produced") -> Shown:
     }
     topic, before = produced.topic, produced.already_there
     if known["sent"] == 0:
-        return Shown(document, [f"Topic {topic} already holds all {before:,} records; nothing was written."])
+        return Shown(
+            document, [f"Topic {topic} already holds all {describe_count(before, 'record')}; nothing was written."]
+        )
     told = {name: count for name, count in known.items() if count is not None}
     table = new_table(f"Guarantee: {produced.guarantee}", *told, "offsets gained")
     table.add_row(*(f"{count:,}" for count in (*told.values(), produced.gained)))
-    sent = f"Sent {known['sent']:,} records to topic {topic}, which had {before:,} offsets."
+    records, offsets = describe_count(known["sent"], "record"), describe_count(before, "offset")
+    sent = f"Sent {records} to topic {topic}, which had {offsets}."
     return Shown(document, [sent, table, produced.guarantee.explanation])

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces.cli.printing import Shown, show, standard_error
 from batchledger.local.stack.home import Home, Ports
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ def up(as_json: AsJson = False) -> None:
     found = look_at_stack(home, ports)
     show(describe(found), as_json)
     if not as_json:
-        Console(stderr=True).print(f"ready after {time.monotonic() - started:.1f} s")
+        standard_error.print(f"ready after {time.monotonic() - started:.1f} s")
 
 
 def down(as_json: AsJson = False) -> None:
     """End every process that `up` has started. Data and logs stay."""
     from batchledger.local.stack import local_stack
 
-    with Console(stderr=True).status("ending the local services"):
+    with standard_error.status("ending the local services"):
         ended = local_stack.down(Home.of_project())
     show(Shown({"ended": ended}, [f"ended: {', '.join(ended)}" if ended else "nothing was running"]), as_json)
 
@@ -77,18 +76,17 @@ def describe(found: "StackStatus") -> Shown:
 @contextmanager
 def _show_progress() -> "Iterator[Progress]":
     """On stderr: what is being started now, and a line for each step that is done."""
-    console = Console(stderr=True)
     started: dict[str, float] = {}
-    with console.status("looking at what runs") as line:
+    with standard_error.status("looking at what runs") as line:
 
         def progress(name: str, state: str) -> None:
             if state == "starting":
                 started[name] = time.monotonic()
             elif state != "ready":
-                console.print(state, markup=False, highlight=False, soft_wrap=True, style="yellow")
+                standard_error.print(state, markup=False, soft_wrap=True, style="yellow")
             else:
                 seconds = time.monotonic() - started.pop(name)
-                console.print(f"[green]ready[/] {name} [dim]{seconds:.1f} s[/]")
+                standard_error.print(f"[green]ready[/] {name} [dim]{seconds:.1f} s[/]")
             line.update(f"starting {', '.join(started)}")
 
         yield progress

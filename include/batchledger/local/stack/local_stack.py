@@ -21,7 +21,7 @@ from batchledger.local.stack.kafka_broker import kafka_service
 from batchledger.local.stack.machine import check_disk, check_ports
 from batchledger.local.stack.patience import StartPatience
 from batchledger.local.stack.postgres_server import connection_string, create_databases, postgres_service
-from batchledger.local.stack.processes import ServiceRecord, measure_log, tail_log
+from batchledger.local.stack.processes import ServiceRecord, find_error, measure_log, tail_log
 from batchledger.local.stack.service import Service
 from batchledger.local.stack.spark_connect import spark_service
 from batchledger.model.errors import ServiceUnavailableError, SetupError
@@ -130,7 +130,8 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
             )
         if patience.should_tell(now):
             patience = patience.tell(now)
-            progress(service.name, f"{waited}; its log: {tail_log(home, service.name, lines=1)}")
+            last, error = tail_log(home, service.name, lines=1), find_error(home, service.name)
+            progress(service.name, patience.describe(service.name, now, error, last))
         if stopping.wait(_POLL_SECONDS):
             return
 

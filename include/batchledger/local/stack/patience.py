@@ -9,6 +9,7 @@ from typing import Self
 
 LONGEST_SECONDS = 3600.0
 _TELL_SECONDS = 10.0
+_LONG_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,13 @@ class StartPatience:
     def tell(self, now: float) -> Self:
         """Return what is known once a person has the message."""
         return replace(self, told_at=now)
+
+    def describe(self, service: str, now: float, error: str, last_line: str) -> str:
+        """Say that it still goes on; with its log only if a line there says ``error``, or if it takes very long.
+
+        What a service logs at its start is mostly no news: warnings, settings, a banner.
+        """
+        waited = f"({now - self.began:.0f} s)"
+        if error or now - self.began >= _LONG_SECONDS:
+            return f"{service} is still starting {waited}; its log: {error or last_line}"
+        return f"{service} is still starting {waited}"

@@ -9,6 +9,7 @@ outlive a killed parent, so for a service with a ``private_folder`` its executab
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -28,6 +29,8 @@ _POLL_SECONDS = 0.05
 _REPEAT_SECONDS = 1.0
 _SAME_START_SECONDS = 5.0
 _KILL_SECONDS = 20.0
+# Also as the end of a Python error's name, but not within names of settings.
+_ERROR = re.compile(r"error\b(?![.=_])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,13 @@ def run(home: Home, service: str, launch: Launch, deadline_seconds: float) -> No
 
 def tail_log(home: Home, service: str, lines: int = 3) -> str:
     """The last words of a service and where the rest of them lies, for an error message."""
-    file = home.log_file(service)
-    words = file.read_text(errors="replace").split("\n") if file.exists() else []
-    last = " | ".join([line.strip() for line in words if line.strip()][-lines:])
-    return f"{last[-800:] or 'it said nothing'} (log: {file})"
+    return _quote_log(home, service, _read_log(home, service)[-lines:])
+
+
+def find_error(home: Home, service: str) -> str:
+    """The last line of a service's log that says error, and where the log lies; empty when none does."""
+    errors = [line for line in _read_log(home, service) if _ERROR.search(line)]
+    return _quote_log(home, service, errors[-1:]) if errors else ""
 
 
 def measure_log(home: Home, service: str) -> int:
@@ -205,6 +211,16 @@ def _open_log(home: Home, service: str, *, fresh: bool) -> IO[bytes]:
     if fresh and file.exists():
         file.replace(file.with_suffix(".log.1"))
     return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def _read_log(home: Home, service: str) -> list[str]:
+    file = home.log_file(service)
+    lines = file.read_text(errors="replace").split("\n") if file.exists() else []
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _quote_log(home: Home, service: str, lines: Sequence[str]) -> str:
+    return f"{' | '.join(lines)[-800:] or 'it said nothing'} (log: {home.log_file(service)})"
 
 
 def _record_file(home: Home, service: str) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from batchledger.model.batch import HeldRange
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 
 _COUNTS = ("added", "removed", "changed", "unchanged", "repeated")
@@ -33,7 +34,7 @@ def describe_replaced(replaced: Sequence[ReplacedRows]) -> str:
     if not any(by_batch.values()):
         return "no rows"
     of_each = ", ".join(f"batch {batch_id}: {rows:,}" for batch_id, rows in sorted(by_batch.items()))
-    return f"{sum(by_batch.values()):,} rows: {of_each}"
+    return f"{describe_count(sum(by_batch.values()), 'row')}: {of_each}"
 
 
 def describe_once_more(held: Sequence[HeldRange]) -> str:
@@ -43,8 +44,8 @@ def describe_once_more(held: Sequence[HeldRange]) -> str:
     """
     if not held:
         return ""
-    offsets = count_offsets(each.range for each in held)
-    return f"a topic replaces nothing: its readers would see once more what was produced of {offsets:,} offsets"
+    offsets = describe_count(count_offsets(each.range for each in held), "offset")
+    return f"a topic replaces nothing: its readers would see once more what was produced of {offsets}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ class Comparison:
         """Example: ``the rows would differ: 0 added, 1 removed, 2 changed, 3 unchanged``."""
         if self.repeated:
             new = f", and {self.added:,} that were not there before" if self.added else ""
-            return f"a topic replaces nothing: {self.repeated:,} records would be produced once more{new}"
+            repeated = describe_count(self.repeated, "record")
+            return f"a topic replaces nothing: {repeated} would be produced once more{new}"
+        if self.is_same and not self.unchanged:
+            return "no row would be added, removed or changed"
         if self.is_same:
             return f"the rows would be the same: {self.unchanged:,} unchanged"
         counts = (("added", self.added), ("removed", self.removed), ("changed", self.changed))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange
 
 KINDS_SHOWN = 5
@@ -39,13 +40,13 @@ class QuarantineContent:
     @property
     def title(self) -> str:
         """The number of records: ``3 records in quarantine``."""
-        return f"{self.records:,} {'record' if self.records == 1 else 'records'} in quarantine"
+        return f"{describe_count(self.records, 'record')} in quarantine"
 
     @property
     def lines(self) -> tuple[str, ...]:
         """A line for each kind that is shown, and one for the number of the others."""
         left = self.kinds - len(self.most_frequent)
-        more = (f"and {left:,} more {'kind' if left == 1 else 'kinds'} of error",) if left else ()
+        more = (f"and {describe_count(left, 'more kind')} of error",) if left else ()
         return (*map(str, self.most_frequent), *more)
 
 

@@ -306,7 +306,7 @@ def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:
 
 
 def _published_range(row: tuple[Any, ...]) -> PublishedRange:
-    batch_id, topic, number, start, until, *counts, lane, epoch, replaced, rows, quarantined, duplicates = row
+    batch_id, topic, number, start, until, *counts, lane, epoch, replaced, rows, quarantined, duplicates, dropped = row
     partition = TopicPartition(topic, number)
     published = PublishedRange(batch_id, OffsetRange(partition, start, until), *counts)
     return dataclasses.replace(
@@ -315,4 +315,5 @@ def _published_range(row: tuple[Any, ...]) -> PublishedRange:
         epoch=epoch,
         replaced=tuple(OffsetRange(partition, each.lower, each.upper) for each in replaced),
         removed=Removed(rows or 0, quarantined or 0, duplicates or 0),
+        quarantine_dropped=dropped,
     )

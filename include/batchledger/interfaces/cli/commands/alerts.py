@@ -21,6 +21,11 @@ logger = logging.getLogger(__name__)
 
 Visited = TypeVar("Visited")
 
+_NOTHING_FOUND = (
+    "No incident has been found.",
+    "Only runs in Airflow and these commands look for incidents: batchledger alerts send, batchledger audit.",
+)
+
 
 class _ListByDefault(TyperGroup):
     """``batchledger alerts orders`` stands for ``batchledger alerts list orders``."""
@@ -47,8 +52,7 @@ def list_incidents(
 
     found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
     alerts = [describe_alert(alert) for of_pipeline in found.values() for alert in of_pipeline]
-    nothing = Shown([], ["No incident has been found."])
-    show([*alerts, *describe_failures(failures, "looked at")] or nothing, as_json)
+    show([*alerts, *describe_failures(failures, "looked at")] or Shown([], _NOTHING_FOUND), as_json)
     raise typer.Exit(1 if failures else 0)
 
 

@@ -7,11 +7,19 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, user
 from batchledger.interfaces.cli.commands.decisions import give
-from batchledger.interfaces.cli.commands.replays import DryRunOnly, Reason, publish_again, rehearse, require_reason
+from batchledger.interfaces.cli.commands.replays import (
+    DryRunOnly,
+    Reason,
+    count_decoded,
+    publish_again,
+    rehearse,
+    require_reason,
+)
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.model.batch import Decided, Decision, QuarantinedRecord
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
 from batchledger.planning.replay import Quarantined, Replay, split_quarantined
 
@@ -114,11 +122,11 @@ def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload:
 def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
     """Show how many records have moved to the target, and how many are still in quarantine."""
     batch = history.batch
-    published, left = (sum(getattr(each, line) or 0 for each in history.ranges) for line in ("accepted", "quarantined"))
-    counts = f"{published:,} of {count_offsets(batch.ranges):,} records published, {left:,} still in quarantine"
+    published, left = count_decoded(history)
+    counts = f"{published:,} of {describe_count(count_offsets(batch.ranges), 'record')} published"
     return Shown(
         {"batch_id": batch.batch_id, "published": published, "still_quarantined": left},
-        [f"[green]published[/] batch {batch.batch_id} of {pipeline}: {counts}"],
+        [f"[green]published[/] batch {batch.batch_id} of {pipeline}: {counts}, {left:,} still in quarantine"],
     )
 
 
@@ -128,7 +136,7 @@ def describe_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool) -> Sh
     ranges = [OffsetRange.parse(each) for each in before.get("quarantined", ())]
     dropped = count_offsets(ranges)
     done = "would be dropped" if is_dry_run else "dropped for good"
-    told = Text(f"{dropped:,} records {done}: {describe_ranges(ranges)}", "yellow")
+    told = Text(f"{describe_count(dropped, 'record')} {done}: {describe_ranges(ranges)}", "yellow")
     document = {"dropped": dropped, "dry_run": is_dry_run, "ranges": ranges}
     return Shown(document, [told if dropped else f"{pipeline}: {_NOTHING_THERE}"])
 

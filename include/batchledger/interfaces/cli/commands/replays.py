@@ -22,7 +22,8 @@ from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.printing import Shown, pick, show
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
-from batchledger.model.batch import Batch, Decision
+from batchledger.model.batch import Batch, Decision, RecordOrigin
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, BatchledgerError
 from batchledger.model.offsets import count_offsets
 from batchledger.planning.replay import Replay, Window
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from batchledger.adapters.postgres.ledger.history import BatchHistory
 
 logger = logging.getLogger(__name__)
+
+_DECODED = ("accepted", "quarantined")
 
 AllowExpired = Annotated[
     bool, typer.Option(help="Leave out what Kafka has removed, and record it, instead of refusing.")
@@ -139,7 +142,7 @@ def describe_replayed(history: "BatchHistory") -> Shown:
     return Shown(
         {**pick(batch, "batch_id", "state", "ranges"), "replaced": taken},
         [
-            f"[green]published[/] {batch.label}, a replay of {count_offsets(batch.ranges):,} offsets",
+            f"[green]published[/] {batch.label}, a replay of {describe_count(count_offsets(batch.ranges), 'offset')}",
             replacements_table(taken, batch.batch_id) if taken else untouched,
         ],
     )
@@ -152,10 +155,23 @@ def describe_dry_run(found: DryRun, history: "BatchHistory") -> Shown:
     """
     outcome = dataclasses.replace(summarise_dry_run(found), objections=found.words)
     document = {"batch_id": found.batch.batch_id, "dry_run": True, "ranges": history.ranges}
-    line = f"[bold]Dry run[/] of {count_offsets(found.batch.ranges):,} offsets: nothing was changed."
+    line = f"[bold]Dry run[/] of {describe_count(count_offsets(found.batch.ranges), 'offset')}: nothing was changed."
+    told = _describe_decoded(history) if found.batch.origin is RecordOrigin.QUARANTINE else None
     return Shown(
-        {**document, **outcome_as_json(outcome)}, [line, balance_table(history.ranges), *outcome_parts(outcome)]
+        {**document, **outcome_as_json(outcome)}, [line, balance_table(history.ranges), told, *outcome_parts(outcome)]
     )
+
+
+def count_decoded(history: "BatchHistory") -> tuple[int, int]:
+    """Return how many records of a replay from quarantine become rows, and how many stay there."""
+    accepted, quarantined = (sum(getattr(each, line) or 0 for each in history.ranges) for line in _DECODED)
+    return accepted, quarantined
+
+
+def _describe_decoded(history: "BatchHistory") -> str:
+    published, left = count_decoded(history)
+    asked = describe_count(count_offsets(history.batch.ranges), "record")
+    return f"{published:,} of {asked} would be published, {left:,} would stay in quarantine."
 
 
 def _read_request(since: str | None, until: str | None, ranges: list[str], allow_expired: bool) -> Replay:

@@ -11,6 +11,7 @@ from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_failures
 from batchledger.interfaces.cli.display.batches import checks_table
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick, show
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.housekeeping import Housekeeping, Leftover
 from batchledger.monitoring.ledger_audit import LedgerAudit
@@ -64,7 +65,7 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
 
 def describe_audit(audit: LedgerAudit) -> Shown:
     """Show what was found of a pipeline."""
-    failed = f"[bold red]{len(audit.failed)} of {len(audit.checks)} checks not passed[/]"
+    failed = f"[bold red]{len(audit.failed)} of {describe_count(len(audit.checks), 'check')} not passed[/]"
     found, unproved = audit.findings.found, audit.coverage.describe_unproved()
     commands = dict.fromkeys(f"{each.title}: {each.command}" for each in found if each.command)
     document = {

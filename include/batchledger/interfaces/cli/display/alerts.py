@@ -8,6 +8,7 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.printing import Shown, new_table, pick
 from batchledger.model.checks import Severity
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.incidents import Incident
 
@@ -90,7 +91,12 @@ def _describe_delivery(delivery: "DeliveryRecord") -> str:
     if delivery.sent_at is not None:
         return f"{delivery.channel}: {delivery.event}, sent at {delivery.sent_at:%Y-%m-%d %H:%M} UTC"
     if delivery.given_up_at is not None:
-        given_up = f"given up at {delivery.given_up_at:%Y-%m-%d %H:%M} UTC after {delivery.tries} tries"
+        tries = describe_count(delivery.tries, "try", "tries")
+        given_up = f"given up at {delivery.given_up_at:%Y-%m-%d %H:%M} UTC after {tries}"
         return f"{delivery.channel}: {delivery.event}, {given_up}: {delivery.last_error}"
-    tried = f"tried {delivery.tries} times: {delivery.last_error}" if delivery.last_error else "to be sent"
+    tried = (
+        f"tried {describe_count(delivery.tries, 'time')}: {delivery.last_error}"
+        if delivery.last_error
+        else "to be sent"
+    )
     return f"{delivery.channel}: {delivery.event}, {tried}"

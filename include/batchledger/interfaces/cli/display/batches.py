@@ -11,10 +11,11 @@ from rich.text import Text
 from batchledger.interfaces.cli.display.decisions import decision_lines, decisions_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts, replaced_as_json, replaced_table
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, number, pick
-from batchledger.interfaces.wording import as_sentence
+from batchledger.interfaces.wording import WORDS_BY_OUTCOME, as_sentence
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import count_offsets
@@ -66,7 +67,7 @@ def describe_plan(
 
 def _plan_parts(pipeline: str, planned: Plan | Batch) -> Iterator[Part]:
     if not planned.ranges:
-        yield f"{pipeline}: nothing to do, {planned.lag_left_records:,} records unread."
+        yield f"{pipeline}: nothing to do, {describe_count(planned.lag_left_records, 'record')} unread."
         return
     title = f"Open: {planned.label}, {planned.state}" if isinstance(planned, Batch) else f"Next batch of {pipeline}"
     table = new_table(title, "range", "offsets")
@@ -98,7 +99,8 @@ def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Sh
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
         style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
         threats = describe_threats(each.threats, now) if each.threats else []
-        notes = [each.detail, *threats, *describe_quarantine(each.quarantine)]
+        detail = "see below" if each.missing_service else each.detail
+        notes = [detail, *threats, *describe_quarantine(each.quarantine)]
         unread = f"{each.threats.unread_records:,}" if each.threats else ""
         table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
     documents = [
@@ -109,7 +111,18 @@ def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Sh
         }
         for each in pipelines
     ]
-    return Shown(documents, [table] if pipelines else [])
+    missing = sorted({each.missing_service for each in pipelines if each.missing_service})
+    return Shown(documents, [table if pipelines else None, _describe_missing(missing) if missing else None])
+
+
+def _describe_missing(connections: Sequence[str]) -> Text:
+    """Say once what keeps several pipelines from being looked at."""
+    names = ", ".join(map(repr, connections))
+    return Text(
+        f"The local services are not running: Airflow knows no connection {names}. Start them with: batchledger up. "
+        'To use services of your own, define the connections (README, "Connections").',
+        "yellow",
+    )
 
 
 def _quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
@@ -119,9 +132,10 @@ def _quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
 
 def describe_published(batch: Batch, quarantined: int) -> Shown:
     """Show a batch that a run has published, with the number of records that it quarantined."""
-    line = f"[green]published[/] {batch.label}, attempt {batch.attempt}: {count_offsets(batch.ranges):,} offsets"
+    offsets = describe_count(count_offsets(batch.ranges), "offset")
+    line = f"[green]published[/] {batch.label}, attempt {batch.attempt}: {offsets}"
     look = f"batchledger quarantine list {batch.pipeline}"
-    aside = f", [yellow]{quarantined:,} records quarantined[/]: {look}" if quarantined else ""
+    aside = f", [yellow]{describe_count(quarantined, 'record')} quarantined[/]: {look}" if quarantined else ""
     document = {**pick(batch, "batch_id", "state", "attempt"), "quarantined": quarantined, "at_work": None}
     return Shown(document, [line + aside])
 
@@ -224,8 +238,8 @@ def checks_table(title: str, checks: Sequence[CheckResult]) -> Table:
 
 def _outcome_of(check: CheckResult) -> Text:
     if check.passed or check.outcome is Outcome.EMPTY:
-        return Text(check.outcome.value, "green" if check.passed else "dim")
-    outcome = check.outcome.value.replace("_", " ")
+        return Text(WORDS_BY_OUTCOME[check.outcome], "green" if check.passed else "dim")
+    outcome = WORDS_BY_OUTCOME[check.outcome]
     # An audit of the ledger keeps no batch invisible.
     if check.suite is not Suite.LEDGER:
         policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
@@ -295,7 +309,7 @@ def describe_verification(verification: Verification, delivery: DeliveryMode) ->
     """Show what was proved, or every finding."""
     document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
     # Part of a sentence only: the keys of the document are what scripts rely on.
-    del document["taken_over"]
+    del document["taken_over"], document["quarantine_dropped"]
     return Shown(document, list(_verification_parts(verification, delivery)))
 
 
@@ -304,9 +318,12 @@ def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator
         yield f"[yellow]{found.pipeline} has published nothing yet[/]: there is nothing to prove."
         return
     size = (
-        f"{found.batches:,} batches, {found.ranges:,} ranges, {found.offsets:,} offsets, {found.rows:,} rows, "
+        f"{describe_count(found.batches, 'batch', 'batches')}, {describe_count(found.ranges, 'range')}, "
+        f"{describe_count(found.offsets, 'offset')}, {describe_count(found.rows, 'row')}, "
         f"{found.quarantined:,} quarantined"
     )
+    if found.quarantine_dropped:
+        size += f", {found.quarantine_dropped:,} dropped from quarantine"
     if found.accepted_loss:
         size += f", {found.accepted_loss:,} accepted as lost"
     if found.holds:
@@ -322,7 +339,8 @@ def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator
     if delivery is not DeliveryMode.EXACTLY_ONCE:
         anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"
         yield f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither."
-    table = new_table(f"{found.pipeline}: {len(found.findings)} findings in {size}", "breaks", "where", "finding")
+    findings = describe_count(len(found.findings), "finding")
+    table = new_table(f"{found.pipeline}: {findings} in {size}", "breaks", "where", "finding")
     for finding in found.findings:
         table.add_row(Text(finding.invariant, "bold red"), Text(finding.where), Text(finding.detail))
     yield table

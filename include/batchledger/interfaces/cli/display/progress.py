@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 from batchledger.interfaces.cli.printing import standard_error
 from batchledger.lifecycle.following import Follow, Follower, Tell, follow_in_log
 from batchledger.model.batch import Attempt
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import count_offsets
 from batchledger.model.progress import Progress, round_rate, round_time
 
@@ -60,9 +61,9 @@ def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
 
 def _describe(progress: Progress) -> str:
     """What stands beside the bar, so short that 80 columns hold both."""
-    parts = [f"{progress.percent}% of {progress.planned_records:,} records"]
+    parts = [f"{progress.percent}% of {describe_count(progress.planned_records, 'record')}"]
     if progress.rows:
-        parts.append(f"{progress.rows:,} rows being written")
+        parts.append(f"{describe_count(progress.rows, 'row')} being written")
     elif progress.rate is not None:
         parts.append(f"{round_rate(progress.rate)}/s")
     if progress.seconds_left:
